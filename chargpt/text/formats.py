@@ -21,7 +21,10 @@ from chargpt.text.tables import CSV, NAME, TSV
 # A name that says what a file is decides; without one, the first row that fits.
 KINDS: tuple[Kind, ...] = (*NOT_TEXT, *CHATS, *MARKUP, FASTA, JSON_LINES, JSON, TSV, CSV)
 CHECKPOINT = "ckpt.pt"  # in the folder that nanoGPT's train.py writes
-HEAD = 2**16  # bytes at the beginning of a file that are looked at
+HEAD, LONGEST_HEAD = (
+    2**16,
+    2**24,
+)  # bytes at the beginning of a file that are looked at; if they do not tell which field has text
 MAX_NAMED = 12  # columns or fields that a message lists
 MAX_NAME = 60  # characters of each of them
 LINE, PARAGRAPH, FILE = UNITS = ("line", "paragraph", "file")  # what an item may be, beside a field of records
@@ -69,7 +72,7 @@ def read_head(source: Source) -> bytes:
 
 
 def _head_of(source: Source, content: bytes, config: DataConfig) -> Head:
-    return Head(suffix=source.suffix, text=decoded(content[:HEAD], config.encoding), field=field_in(config.field))
+    return Head(suffix=source.suffix, text=decoded(content, config.encoding), field=field_in(config.field))
 
 
 def _found(kinds: Iterable[Kind], head: Head) -> Iterator[Structure]:
@@ -87,7 +90,7 @@ def recognise(head: Head, *, asked: str = "") -> Structure | None:
 
 def structure_of(source: Source, content: bytes, config: DataConfig) -> Structure | None:
     """The structure by which `source`, which begins with `content`, is read; None if it is read as it is."""
-    head = _head_of(source, content, config)
+    head = _head_of(source, content[:HEAD], config)
     if config.format == "fields":
         asked = head.field if config.items in ("", *UNITS) else field_in(config.items)
         found = recognise(head, asked=asked)
@@ -112,6 +115,9 @@ def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]
     for first, *others in by_suffix.values():
         content = read_head(first)
         read, found = structure_of(first, content, config), recognise(_head_of(first, content, config))
+        if found and not found.best and found.kind.records and len(content) == HEAD:
+            content = next(first.chunks(LONGEST_HEAD), b"")
+            found = recognise(_head_of(first, content, config))
         if not read and found:
             warnings.append(advice_on_file(first, found, config, more=len(others)))
         elif read and read.author and config.format == "auto" and not (config.items or config.author):

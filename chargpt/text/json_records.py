@@ -7,7 +7,9 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain
+from dataclasses import replace
+from itertools import accumulate, chain, count
+from types import NoneType
 from typing import Any
 
 from chargpt.errors import UserError
@@ -26,7 +28,8 @@ NOT_JSON = "correct it, or if it is plain text, give it a name that ends in .txt
 AS_BYTES = re.compile(r"((?:\\u00[89a-f][\da-f]|[\x80-\xff])+)|\\\\", re.IGNORECASE)
 TOGETHER = "characters whose bytes were written one by one, as Meta does (Ã© for é), put together"
 OTHERS = re.compile(r"(?<!\\)(?:\\\\)*\\u(?!00)|[^\0-\xff]")
-BEGINNING = re.compile(r"[^\s,;\[\]]")  # of a record of a list
+OPENING = re.compile(r"\s*\[?")  # of the list of all records
+BEGINNING = re.compile(r'[^\s,;\[\]]|\[(?=\s*["\w-])')  # of a record of a list, which may be a row of values
 SCRIPT = re.compile(r"\A\s*window\.[\w.]+ *= *")  # what stands before JSON in an archive of Twitter
 
 
@@ -40,11 +43,20 @@ def structure_of(kind: Kind, head: Head) -> Structure | None:
             value, at = json.JSONDecoder().raw_decode(rest)
             takes_lines |= isinstance(value, dict) and "\n" in rest[:at]
             values, rest = [*values, value], rest[at:]
-    texts = texts_in(values if len(values) > 1 else _completed(start))
+    value = values if len(values) > 1 else _completed(start)
+    texts = texts_in(value)
     if not is_named and not texts:
         return None
     kind = kind if is_named else JSON_LINES if len(values) > 1 else JSON
-    return structure_with(texts, kind=JSON if takes_lines else kind)
+    found = structure_with(texts, kind=JSON if takes_lines else kind)
+    return found if values or not _is_cut_column(value) else replace(found, best="", author="")
+
+
+def _is_cut_column(value: object) -> bool:
+    """Whether what is there of a JSON value ends in a column, so that others, which have more text, may follow."""
+    *_, last = value.values() if isinstance(value, dict) else [{}] or [{}]
+    parts = [*last.values()] if isinstance(last, dict) else last if isinstance(last, list) else []
+    return bool(parts) and not any(isinstance(part, (dict, list)) for part in parts)
 
 
 def _completed(start: str) -> object:
@@ -65,7 +77,10 @@ def _completed(start: str) -> object:
 
 def listed(value: Any) -> Any:
     """A value of JSON, or the list of records that an object is: each under a key of its own, as in an export of ChatGPT; or as
-    pandas writes a table, by columns, each under the number of its row, or in rows beside the names of the columns."""
+    pandas writes a table, by columns, each under the number of its row, or in rows beside the names of the columns. The records
+    of a list may be rows without names."""
+    if isinstance(value, list):
+        return [*map(numbered, value)]
     parts = [*value.values()] if isinstance(value, dict) else []
     kinds = {*map(type, parts)}
     if kinds == {list} and {"columns"} < value.keys() <= {"columns", "index", "data"}:
@@ -76,6 +91,13 @@ def listed(value: Any) -> Any:
     if all(map(str.isdecimal, chain(*parts))) and not all(map(str.isdecimal, value)):
         return [dict(zip(value, row)) for row in zip(*map(dict.values, parts))]
     return parts if len(parts) >= FEWEST and set.intersection(*map(set, parts)) else value
+
+
+def numbered(value: Any) -> Any:
+    """A record, if it is a row of values or one text, with their numbers as names, as the columns of a table have."""
+    row = [value] if isinstance(value, str) else value
+    is_row = isinstance(row, list) and any(isinstance(part, (str, NoneType)) for part in row)
+    return dict(zip(map(str, count(1)), row)) if is_row else value
 
 
 def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
@@ -117,11 +139,12 @@ def records_of(text: Text) -> Iterator[Record]:
     """What a record is, the path of the field says. Raises UserError."""
     field, is_lines = text.wanted[0], text.structure.kind is JSON_LINES
     for line, value, source in _values_in(enumerate(lines_in(text.pieces, text.label), 1) if is_lines else _whole(text), text):
-        if isinstance(value, dict) and isinstance(value.get(field), str):
-            yield Record(line, value)
+        whole = numbered(value) if field.isdecimal() else value
+        if isinstance(whole, dict) and isinstance(whole.get(field), str):
+            yield Record(line, whole)
             continue
         lines = dict[int, int]()
-        for record, prefix in _records_in(value, field):
+        for record, prefix in _records_in(whole, field):
             if record is not value and not lines:
                 lines = _lines_of_objects(value, source, line)
             yield Record(lines.get(id(record), line), record, prefix)
@@ -185,7 +208,8 @@ def _values_in(parts: Iterable[tuple[int, str]], text: Text) -> Iterator[tuple[i
     begins; its values are those of a list, or one after the other. Raises UserError."""
     decode = json.JSONDecoder().raw_decode
     for line, whole in parts:
-        end, part = 0, SCRIPT.sub("", put_together(whole, line=line, noted=text.noted))
+        part = SCRIPT.sub("", put_together(whole, line=line, noted=text.noted))
+        end = 0 if text.structure.kind is JSON_LINES else next(OPENING.finditer(part)).end()
         while found := BEGINNING.search(part, end):
             start = found.start()
             line += part.count("\n", end, start)

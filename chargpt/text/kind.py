@@ -169,7 +169,7 @@ def best_field(texts: Mapping[str, Sequence[str]]) -> str:
         varied = min(len(different), 1 + len(counts) - len(codes))
         return size * math.sqrt(varied) * (NAMED if TEXT_NAME.search(name) else 1)
 
-    return max(filter(texts.get, texts), key=merit, default="")
+    return max((name for name in texts if any(texts[name])), key=merit, default="")
 
 
 def structure_with(texts: Mapping[str, Sequence[str]], **more: Any) -> Structure:

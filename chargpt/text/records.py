@@ -98,7 +98,9 @@ class _Field:
         """The text of a record. Raises UserError."""
         line, record, prefix = found
         if not isinstance(record, dict):
-            raise self._error(line, f'not a JSON object; write each record like {{"{self.name}": "its text"}}')
+            number, like = best_field(texts_in([record])), f'write each record like {{"{self.name}": "its text"}}'
+            part = ["for a part of it, give its number, such as ", Option(self._setting, number)]
+            raise self._error(line, "not a JSON object; ", *(part if number else [like]))
         value = value_of(record, self.name.removeprefix(prefix))
         if self._is_line and isinstance(value, (int, float)):  # true and false are numbers
             value = json.dumps(value)

@@ -13,7 +13,7 @@ from text_helpers import text_of, write
 
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
-from chargpt.text import kind, records, table_rows
+from chargpt.text import formats, kind, records, table_rows
 from chargpt.text.formats import recognise
 from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Head, Structure
@@ -231,6 +231,42 @@ def test_records_are_found_in_whatever_form_a_program_writes_a_table(form, texts
     read = documents([content], found, field=found.best, label=f"{prefix}who", items=found.best)
     assert [text for _, text in read if text != ", "] == [f"{row['who']}, {row['text']}" for row in rows]
     assert documents([content], found, field=found.best, where=f"{prefix}n={len(rows) // 2}")[0][1] == texts[len(rows) // 2]
+
+
+ROWS = {  # of lists without names: the end of a name, the prefix of their numbers, and the content
+    "a list": (".json", "", lambda rows, indent: json.dumps(rows, indent=indent)),
+    "lines": (".jsonl", "", lambda rows, _: "\n".join(map(json.dumps, rows))),
+    "in an object": (".json", "values.", lambda rows, indent: json.dumps({"range": "A1:C9", "values": rows}, indent=indent)),
+}
+
+
+@given(
+    st.sampled_from([*ROWS]), st.integers(0, 3), st.lists(ANY.map("the {} sea".format), min_size=2), st.sampled_from([None, 1])
+)
+def test_rows_without_names_are_read_by_the_number_of_a_value(load, tmp_path, form, before, texts, indent):
+    """As the columns of a table without a header; and a list of texts by the number 1."""
+    suffix, prefix, written = ROWS[form]
+    rows = [[n, None, "x"][:before] + [text] for n, text in enumerate(texts)]
+    for content, number in ((written(rows, indent), before + 1), (json.dumps(texts, indent=indent), 1))[
+        : 1 + (form == "a list")
+    ]:
+        field, found = f"{prefix}{number}", recognise(Head(suffix=suffix, text=content))
+        assert found.best == field and [text for _, text in documents([content], found, field=field)] == texts
+    with pytest.raises(UserError, match=f"data.field={prefix}{before + 1}|for example data.field"):
+        load(write(tmp_path / f"a{suffix}", written(rows, indent)), field="text", format="fields")
+
+
+@given(st.sampled_from([*FORMS, "by lists", "in a table"]), st.integers(9, 30))
+def test_the_field_with_the_text_is_advised_also_where_the_first_one_is_longer_than_a_head(tmp_path, form, count):
+    rows = [{"link": f"https://example.org/{n:0350}", "text": f"the sea is {n} miles away"} for n in range(count)]
+    csv.writer(table := io.StringIO()).writerows([[*rows[0]], *(row.values() for row in rows)])
+    forms = {**FORMS, "by lists": lambda rows: ("", {name: [row[name] for row in rows] for name in rows[0]})}
+    prefix, value = forms[form](rows) if form in forms else ("", None)
+    path = write(tmp_path / f"a.{'json' if form in forms else 'csv'}", json.dumps(value) if value else table.getvalue())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "HEAD", 700)
+        (said,) = formats.warnings_about([Source(label="a", path=path)], DataConfig())
+    assert f"data.field={prefix}text" in str(said)
 
 
 def test_a_list_is_recognised_by_its_beginning(load, tmp_path):
