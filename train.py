@@ -20,7 +20,7 @@ from chargpt.errors import NotFinite
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
 from chargpt.planning.cli import TrainOptions, is_one_of_several, parse_options, parse_sweep
-from chargpt.planning.plan import make_plan
+from chargpt.planning.plan import Opening, make_plan
 from chargpt.program import best_effort_output
 from chargpt.project import project_root
 from chargpt.screen import notice
@@ -63,7 +63,7 @@ def train_run(asked: Sequence[str] | TrainOptions | None, *, started: float | No
             if (due := continued(options, root=root)) is None:
                 return 0
             options = due
-        if options.dry_run:  # as in `open_session`; writes nothing but the cache of the text
+        if options.dry_run:  # as in `planned`; writes nothing but the cache of the text
             print(make_plan(options, root=root, group=group, started=started).describe())
             return 0
         if options.find_lr:
@@ -71,24 +71,29 @@ def train_run(asked: Sequence[str] | TrainOptions | None, *, started: float | No
 
             return find_learning_rate(options, root=root)
         with best_effort_output():  # from here on, a reader that leaves does not end the training
-            session: Session | None = open_session(options, root=root, group=group, started=started)
+            opening = planned(options, root=root, group=group, started=started)
             with group.interrupt as interrupt:  # from here on, Ctrl-C saves first
+                session: Session | None = open_session(opening, options, root=root, group=group)
                 while session is not None:
                     code = train(session, interrupt)
                     session = session.next_stage() if code == 0 else None
             return code
 
 
-def open_session(options: TrainOptions, *, root: Path, group: Group, started: float) -> Session:
-    """A new run, or one that continues. The first of several processes decides. Raises UserError."""
-    opening = None
+def planned(options: TrainOptions, *, root: Path, group: Group, started: float) -> Opening | None:
+    """A new run, which has no folder yet, or one that continues. The first of several processes decides. Raises UserError."""
     if group.is_first and (options.resume or group.restarted_after_save):  # in the latter case by torchrun
         from chargpt.session.resuming import open_saved
 
-        opening = open_saved(options, root=root, group=group, started=started)
-    elif group.is_first:
-        plan = make_plan(options, root=root, group=group, started=started)  # encodes the text; chooses settings
-        opening = open_plan(plan, options, checkpoints=root / "checkpoints")
+        return open_saved(options, root=root, group=group, started=started)
+    # Encodes the text; chooses settings.
+    return make_plan(options, root=root, group=group, started=started) if group.is_first else None
+
+
+def open_session(opening: Opening | None, options: TrainOptions, *, root: Path, group: Group) -> Session:
+    """The first session of what was `planned`. Raises UserError."""
+    if opening is not None and opening.run is None:
+        opening = open_plan(opening, options, checkpoints=root / "checkpoints")
     return Session(opening, options, root=root, group=group)
 
 

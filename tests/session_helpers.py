@@ -52,8 +52,8 @@ def clock_of_steps(monkeypatch: pytest.MonkeyPatch, *, seconds: float) -> Clock:
 
 def opened(words: Sequence[str], *, root: Path | None = None) -> Session:
     """The session that train.py makes of these words of a command line."""
-    options = parse_options(words)
-    return train.open_session(options, root=root or project_root(), group=Group(), started=time.perf_counter())
+    options, where = parse_options(words), {"root": root or project_root(), "group": Group()}
+    return train.open_session(train.planned(options, started=time.perf_counter(), **where), options, **where)
 
 
 def trained(text: Path, folder: Path, *words: str) -> Path:

@@ -25,6 +25,8 @@ from chargpt.planning.budget import Budget
 from chargpt.program import run_program
 from chargpt.runs.checkpoint import newest
 from chargpt.runs.load import find_checkpoint
+from chargpt.runs.run import Run
+from chargpt.session import session
 from chargpt.session.due import Due
 from chargpt.training.learning_rate import learning_rate
 from chargpt.training.trainer import NotFinite, Trainer
@@ -429,6 +431,19 @@ def test_where_torch_cannot_compile_a_run_is_told_so(programs, text, tmp_path):
     done = programs.run("train", *arguments, environment=environment)
     assert done.returncode == 2 and not (tmp_path / "run").exists()
     assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"error: runtime.compile: ") and b"compiler" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["Run.__init__", "make_trainer", "SampleWriter", "Session.describe_run"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_first_step_leaves_a_run_that_goes_on(trainer, tmp_path, monkeypatch, place, number):
+    """And no folder with a lock alone."""
+    owner, _, name = place.rpartition(".")
+    owner = getattr(session, owner) if owner == "Session" else Run if owner else session
+    real = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *given, **more: (real(*given, **more), signal.raise_signal(number))[0])
+    assert trainer("model.n_layer=1") == 128 + number and last_step(tmp_path / "run").name == "step-00000000"
+    monkeypatch.undo()
+    assert resume(tmp_path / "run") == 0
 
 
 def test_a_run_stopped_before_it_was_evaluated_leaves_the_one_that_it_replaces(trainer, text, tmp_path):
