@@ -30,7 +30,7 @@ def missing(models: Sequence[SavedState]) -> list[str]:
     found = {
         "a later model took as many steps as its time allowed, and with config.yaml each takes those of the first": others,
         "the number of steps was changed while the rate was already falling": any(one.stage.length.since for one in models),
-        "its settings or its time were changed after it had begun": any(one.stage.changed for one in models),
+        "its settings, its time or what computes it was changed after it had begun": any(one.stage.changed for one in models),
         "it goes on": not last.is_finished,
         "it learned from teachers that were given to it": last.environment.get("teachers") and last.stage.number == 1,
         "another model.py trained it": last.model_source != model_source(),

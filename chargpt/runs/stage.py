@@ -68,7 +68,7 @@ class Stage:
     models: Models = Models()
     start: Start | None = None  # None: initial weights
     length: Length
-    changed: int = 0  # the step at which a person last changed what the model learns by, or its time; 0: never
+    changed: int = 0  # the step at which last changed what the model learns by, its time, or what computes it; 0: never
 
     @property
     def is_last(self) -> bool:

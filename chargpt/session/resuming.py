@@ -50,9 +50,12 @@ def open_saved(options: TrainOptions, *, root: Path, group: Group, started: floa
     run = Run(run_to_resume(options.run, options.texts, root / "checkpoints"))
     checkpoint, warnings = run.load_newest()
     saved = checkpoint.state
-    warnings += filter(None, [what_changed(saved, lambda: loss_of(restore_model(checkpoint)))])
+    other_model = what_changed(saved, lambda: loss_of(restore_model(checkpoint)))
+    warnings += filter(None, [other_model])
     corpus, said = _corpus_of(checkpoint, options, root=root)
     state, budget, changes = _continued(checkpoint, options, corpus, started=started)
+    if other_model and not state.is_finished:
+        state = dataclasses.replace(state, stage=dataclasses.replace(state.stage, changed=checkpoint.step))
     check_batch(state.config.train.batch_size, group.size)
     vocab_size, on_machine = corpus.tokenizer.vocab_size, group.local_size
     check_memory(state.config, vocab_size=vocab_size, processes=group.size, on_machine=on_machine, has_begun=True)

@@ -70,7 +70,7 @@ class Session:
         self.trainer.share()
         self.opening, self.options, self.root = opening, options, root
         self.corpus: Corpus = opening.corpus
-        self.run, self.models = opening.run, opening.state.stage.models
+        self.run, self.models, self.changed = opening.run, opening.state.stage.models, opening.state.stage.changed
         self.checkpoints = root / "checkpoints"  # the folder in which runs are found by their names
         self.journal = Journal(verbose=options.verbose)
         self.follower: Follower | None = before.follower if before else None  # what writes the report of the run
@@ -95,7 +95,9 @@ class Session:
             from chargpt.session.resuming import what_differs
 
             seconds, length = self.budget.share, trainer.length.steps
-            journal.warn(what_differs(checkpoint.state.environment, trainer.environment))
+            differs = what_differs(checkpoint.state.environment, trainer.environment)
+            self.changed = checkpoint.step if differs and not trainer.is_finished else self.changed
+            journal.warn(differs)
             steps = "no steps" if trainer.is_finished else plural(length - checkpoint.step, "step")
             left: list[Words] = [f"from {shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
             if trainer.is_finished and self.stage.is_last:
@@ -283,7 +285,8 @@ class Session:
     @property
     def stage(self) -> Stage:
         """Which model this is, and what was decided about it, as it is now."""
-        return dataclasses.replace(self.opening.state.stage, models=self.models, length=self.trainer.length)
+        now = {"models": self.models, "length": self.trainer.length, "changed": self.changed}
+        return dataclasses.replace(self.opening.state.stage, **now)  # type: ignore[arg-type]
 
     def write_config(self) -> str | None:
         """Write the settings with which another run trains as this one does. Returns a line for a problem."""

@@ -37,7 +37,11 @@ def test_a_run_that_lacks_nothing_is_made_again_to_the_bit(more, text, session_r
     assert "config.yaml does not make the same run: it goes on" in capsys.readouterr().out.replace("\n", " ")
 
 
-@pytest.mark.parametrize("change", ["train.max_steps=20", "optim.grad_clip=0.01", "train.log_interval=3", "train.max_steps=12"])
+LEARNED_BY = ["train.max_steps=20", "optim.grad_clip=0.01", "train.log_interval=3", "train.max_steps=12"]
+COMPUTED_BY = ["runtime.precision=bfloat16", "runtime.step=torch", "runtime.threads=2"]
+
+
+@pytest.mark.parametrize("change", LEARNED_BY + COMPUTED_BY)
 def test_a_run_that_was_changed_lacks_something_where_it_matters(change, text, session_root, tmp_path):
     run, cache = tmp_path / "run", f"data.cache={tmp_path}/cache"
     assert train.main([str(text), *TINY, cache, "--run", str(run)]) == 0
@@ -72,7 +76,7 @@ def test_what_cannot_be_repeated_is_named():
     for models, says in (
         ([state()], None),
         ([state(since=4)], "the number of steps was changed"),
-        ([state(changed=4)], "its settings or its time were changed"),
+        ([state(changed=4)], "its settings, its time or what computes it was changed"),
         ([state(step=5)], "it goes on"),
         ([state(count=2), state(number=2, count=2, steps=9)], None),
         ([state(count=2), state(step=7, number=2, count=2, steps=7)], "a later model took as many steps as its time"),
