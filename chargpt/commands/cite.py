@@ -9,7 +9,7 @@ from chargpt.project import project_root, version
 from chargpt.runs.checkpoint_schema import NO_TEXT
 from chargpt.runs.listing import RunState
 from chargpt.runs.load import find_run
-from chargpt.runs.repeat import beginning_with, missing, models_in
+from chargpt.runs.repeat import beginning_with, is_there, missing, models_in
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,10 +30,11 @@ def main(argv: Sequence[str]) -> int:
     for number, state in enumerate(models, 1):
         steps = f"{state.progress.step:,} of {plural(state.stage.length.steps, 'step')}"
         print(f"model {number}   {steps}, {parameters}, seed {state.config.train.seed}")
-    more = [beginning_with(last.stage.start)] if last.stage.start else []
+    start = last.stage.start
+    more = [beginning_with(start)] if start and is_there(start, folder) else []
     print(f"again     {Command('train', 'TEXT', Option('config', shown(folder / 'config.yaml')), *more, Option('run', 'NEW'))}")
     nothing = "nothing: on the same machine, this gives the same run to the bit"
-    print(*(f"missing   {one_line(what)}" for what in missing(models) or [nothing]), sep="\n")
+    print(*(f"missing   {one_line(what)}" for what in missing(models, folder) or [nothing]), sep="\n")
     loss = "" if last.progress.best_loss is None else f", validation loss {last.progress.best_loss:.4f} nats per character"
     what = f"{folder.name}: a character-level GPT of {parameters}, trained with chargpt {version()}"
     brief = text.replace(last.fingerprint, last.fingerprint[:12])

@@ -22,8 +22,13 @@ def beginning_with(start: Start) -> Option:
     return Option("init_from" if start.is_run else "start", start.name)
 
 
-def missing(models: Sequence[SavedState]) -> list[str]:
-    """What config.yaml cannot say of these models of a run, so that a run with it is another one; empty if it is the same run,
+def is_there(start: Start | None, run: Path) -> bool:
+    """Whether the model with which the one in the folder `run` began is a start, or beside it: a run may get another name."""
+    return start is None or not start.is_run or run.with_name(start.name).exists()
+
+
+def missing(models: Sequence[SavedState], run: Path) -> list[str]:
+    """What config.yaml cannot say of these models of `run`, so that a run with it is another one; empty if it is the same run,
     to the bit."""
     first, last = models[0], models[-1]
     others = {state.stage.length.steps for state in models[1:]} - {first.stage.length.steps}
@@ -34,6 +39,9 @@ def missing(models: Sequence[SavedState]) -> list[str]:
         "it goes on": not last.is_finished,
         "it learned from teachers that were given to it": last.environment.get("teachers") and last.stage.number == 1,
         "another model.py trained it": last.model_source != model_source(),
+        f"the {last.stage.start}, with whose weights it began, has another name or is gone": not is_there(
+            last.stage.start, run
+        ),
         "its text: it was imported without one": last.fingerprint == NO_TEXT,
     }
     return [what for what, is_so in found.items() if is_so]
@@ -46,8 +54,10 @@ def lacking(file: Path, new: SavedState) -> list[Message]:
         models = models_in(file.parent)
         last, start = models[-1], models[-1].stage.start
         begun: list[Words] = []
-        if start is not None and start != new.stage.start:
+        if start is not None and start != new.stage.start and is_there(start, file.parent):
             begun = [Message("it began with other weights; add ", beginning_with(start))]
-        if new.fingerprint == last.fingerprint or (begun and new.texts == last.texts):  # a start brings characters of its own
-            return [Message(f"{shown(file)} does not make the same run: ", what) for what in (*begun, *missing(models))]
+        # A start brings characters of its own.
+        if new.fingerprint == last.fingerprint or (start != new.stage.start and new.texts == last.texts):
+            lacks = (*begun, *missing(models, file.parent))
+            return [Message(f"{shown(file)} does not make the same run: ", what) for what in lacks]
     return []

@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 from helpers import publish_run, saved_state
@@ -49,7 +50,7 @@ def test_a_run_that_was_changed_lacks_something_where_it_matters(change, text, s
     assert train.main(["--resume", "--run", str(run), cache, change]) == 0
     assert train.main([str(text), "--config", str(run / "config.yaml"), "--run", f"{tmp_path}/again"]) == 0
     first, again = (newest(folder)[0].weights for folder in (run, tmp_path / "again"))
-    assert bool(missing(models_in(run))) == any((first[name] != again[name]).any() for name in first)
+    assert bool(missing(models_in(run), run)) == any((first[name] != again[name]).any() for name in first)
 
 
 @pytest.mark.parametrize("option", ["--start", "--init-from"])
@@ -62,6 +63,13 @@ def test_settings_without_the_weights_that_a_run_began_with_say_so(option, text,
     for more, says in (([], True), (begun, False)):
         assert train.main([*again, *more]) == 0
         assert ("it began with other weights; add " in capsys.readouterr().out.replace("\n", " ")) == says
+    for is_renamed in [False] + [True] * (option == "--init-from"):
+        if is_renamed:
+            assert main(["rename", begun[1], f"{tmp_path}/new"]) == 0
+        assert train.main(again) == 0
+        assert main(["cite", f"{tmp_path}/run"]) == 0
+        said = capsys.readouterr().out.replace("\n", " ")
+        assert (f" {option}" in said, "has another name or is gone" in said) == (not is_renamed, is_renamed)
 
 
 def test_what_cannot_be_repeated_is_named():
@@ -82,7 +90,7 @@ def test_what_cannot_be_repeated_is_named():
         ([state(count=2), state(step=7, number=2, count=2, steps=7)], "a later model took as many steps as its time"),
         ([state(fingerprint=NO_TEXT)], "its text"),
     ):
-        assert [what[: len(says or "")] for what in missing(models)] == [says] * (says is not None), models
+        assert [what[: len(says or "")] for what in missing(models, Path())] == [says] * (says is not None), models
 
 
 def test_an_imported_run_has_no_text(tmp_path, capsys):
