@@ -49,9 +49,7 @@ NEGLIGIBLE_FOR_STUDENT = 0.011  # the same for a student of one teacher: the sma
 NEGLIGIBLE_SHARE = 0.02  # share of the loss that this is at most: of a log, whose loss may be 0.2, 0.011 nats are a lot
 ITEMS_HELD, MULTIPLE = 0.995, 8  # share of the items that the context of a list holds whole, and what it is a multiple of
 STRETCHED = 2  # the context is up to this many times longer if it then holds every item of a list
-# The longest context that is chosen for the sake of items, by device. With 512, attention takes two fifths of the arithmetic of
-# a model of width 64, and with 128 a seventh; where to stop is a guess, not measured.
-MOST_FOR_ITEMS = {"cpu": 512, "cuda": 1024}
+MOST_FOR_ITEMS = 1024  # characters of context that are chosen for the sake of items; longer ones were not measured
 GIVEN = "train.teachers says so"  # why a run has several models
 # What decides the loss of a training, by the beginnings of its settings: the law knows the loss if none of them was given.
 DECIDES_LOSS = tuple("model. optim. train.batch_size train.accumulate train.max_epochs train.teachers".split())
@@ -148,13 +146,13 @@ class Job:
     @functools.cached_property
     def item_context(self) -> int:
         """The context that holds nearly every item of a list with its label, or all of them if it is then at most STRETCHED
-        times as long; at most MOST_FOR_ITEMS of the device. 0 if most items are longer than that, and for any other text."""
+        times as long; at most MOST_FOR_ITEMS. 0 if most items are longer than that, and for any other text."""
         if self.corpus.marks is None:
             return 0
-        shares, most = (0.5, ITEMS_HELD, 1), MOST_FOR_ITEMS["cuda" if self.is_gpu else "cpu"]
-        lengths = np.quantile(self.corpus.marks.lengths(self.corpus.train), shares, method="lower")  # between two, no item lies
+        lengths = self.corpus.marks.lengths(self.corpus.train)
+        lengths = np.quantile(lengths, (0.5, ITEMS_HELD, 1), method="lower")  # between two, no item lies
         half, nearly, whole = (MULTIPLE * -(-int(length) // MULTIPLE) for length in lengths)
-        return min(whole if whole <= STRETCHED * nearly else nearly, most) if half <= most else 0
+        return min(whole if whole <= STRETCHED * nearly else nearly, MOST_FOR_ITEMS) if half <= MOST_FOR_ITEMS else 0
 
 
 class Choice(NamedTuple):
