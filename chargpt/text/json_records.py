@@ -118,7 +118,7 @@ def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
 def join_texts(parts: list[Any]) -> str:
     """The text of a list: lines, if all of it is text, and otherwise the parts of one text, some of them in objects."""
     if all(isinstance(part, str) for part in parts):
-        return "\n".join(parts)
+        return "\n".join(part.removesuffix("\n") for part in parts)
     texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
     return "".join(text for text in texts if isinstance(text, str))
 

@@ -18,12 +18,14 @@ from chargpt.text.source import Source
 STRETCH = re.compile(r"""(?s)^\s*[\[{]\s*[{\[]?\s*["'].*[\]}]\s*$|[!-~]+|[^\s!-~]+""")
 NO_WORD = re.compile(r"[\d/@_#=\\<>{}\[\]|]|\w[.:]\w|[!-~]{40}")  # in what is no word, but a part of a date, a link or a hash
 TEXT_NAME = re.compile(
-    r"(?i)(?:\b|_)(?:text[eo]?|content|message|body|poem|verse|lyric|stor(?:y|ie)|sentence|quote|joke|review|comment|caption|tweet)s?$"
+    r"(?i)(?:\b|_)(?:text[eo]?|content|message|body|poem|verse|lyric|stor(?:y|ie)|sentence|quote|joke|review|comment|caption|"
+    r"tweet|nachricht|mensaje|mensagem|messaggio|сообщение|текст|内容|消息)s?$"
 )
 # How a field is called that says who wrote a message, and not who is named in it; the first are those of other things too.
 AUTHOR_NAMES = (
     r"(?i)^(?!.*mention).*(?:\b|_)(?:(?:sender|display|real|user|nick)?[ _]?name|role|who)$",
-    r"(?i)^(?!.*mention).*(?:\b|_)(?:sender|author|speaker|from|user|nick)$",
+    r"(?i)^(?!.*mention).*(?:\b|_)(?:sender|author|speaker|from|user|nick|autore?|auteur|absender|expéditeur|remitente|remetente|"
+    r"mittente|von|отправитель|автор|作者|发送者|送信者)$",
 )
 # What a character of such a part counts beside one of a word, how many count, and a name that says text. Guesses, not measured.
 CODE, MOST_CODE, NAMED = 0.05, 20, 4

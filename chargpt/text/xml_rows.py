@@ -27,10 +27,11 @@ def _fields_in(text: str) -> Iterator[dict[str, str]]:
 
 
 def structure_of(kind: Kind, head: Head) -> Structure:
-    """That of rows, or of XML with text between its tags, which has another kind."""
-    rows = [] if BETWEEN.search(head.start) else [*_fields_in(head.start)]
+    """That of rows, or of XML with more text between its tags, which has another kind."""
+    rows, between = [*_fields_in(head.start)], sum(map(len, BETWEEN.findall(head.start)))
     texts = {name: [row.get(name, "") for row in rows] for name in chain(*rows)}
-    return structure_with(texts, kind=XML_ROWS) if texts else Structure(kind=kind)
+    found = structure_with(texts, kind=XML_ROWS)
+    return found if between < sum(map(len, texts.get(found.best, ()))) else Structure(kind=kind)
 
 
 XML_ROWS = Kind(name="XML", records=rows_in)

@@ -50,6 +50,12 @@ TEXTS = {  # of files with markup: the suffix, the content, and the lines of the
     "SRT": ("srt", SRT, ["the sea", "the stone"]),
     "SRT of a number, with a place": ("srt", SRT.replace("the stone", "{\\an8}42"), ["the sea", "42"]),
     "XML": ("xml", XML, ["the sea", "the stone"]),
+    "XML with HTML in it, as a feed has": (
+        "xml",
+        '<?xml version="1.0"?>\n<rss><item><d><![CDATA[<!-- wp:p --><p>a &lt; b &amp;<br/>the <b>sea</b></p>]]></d>'
+        "<d>&lt;div&gt;the stone&lt;/div&gt;</d><d>x &lt; y, z &gt; y</d></item></rss>",
+        ["a < b &", "the sea", "the stone", "x < y, z > y"],
+    ),
     "WebVTT": ("vtt", VTT, ["the sea", "the stone"]),
     "WebVTT with all that it may have": ("vtt", f"WEBVTT\n{CUES}\n", ["the sea"]),
     "WebVTT without a name": ("txt", VTT, ["the sea", "the stone"]),
@@ -155,8 +161,8 @@ def person(n):
 
 @given(
     st.lists(st.sampled_from(sorted(NOT_THE_TEXT)), min_size=1, unique=True),
-    st.sampled_from(["body", "text", "Spruch", "name", "the_poem"]),
-    st.sampled_from(["", "Sender Name", "from", "Author", "displayName", "role", "user_name", "who"]),
+    st.sampled_from(["body", "text", "Spruch", "name", "the_poem", "Nachricht"]),
+    st.sampled_from(["", "Sender Name", "from", "Author", "displayName", "role", "user_name", "who", "Autor", "Отправитель"]),
     st.integers(0, 8),
     st.lists(SPRUCH, min_size=20, max_size=40, unique=True),
     st.sampled_from(["", "2023年5月", " 12 "]),

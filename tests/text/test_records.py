@@ -113,6 +113,7 @@ LISTS = {
     "a list on many lines": json.dumps([{"body": "the sea"}, {"body": "é海\nstone"}], indent=2, ensure_ascii=False),
     "a list in an object": json.dumps({"n": 2, "poems": [{"body": "the sea"}, {"body": "é海\nstone"}]}),
     "parts": json.dumps([{"body": ["the ", {"type": "link", "body": 1, "text": "sea"}]}, {"body": ["é海", "stone"]}]),
+    "lines with their ends": json.dumps([{"body": "the sea"}, {"body": ["é海\n", "stone"]}]),
     "without text": json.dumps([{"n": 1}, {"body": "the sea"}, {"body": None}, {"body": []}, {"body": "é海\nstone"}]),
     "objects on lines": '{"body": "the sea"}\n{"body": "é海\\nstone"}\n',
 }
@@ -297,15 +298,14 @@ def with_halves(text: str) -> str:
 
 @given(
     st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]) | st.sampled_from("<>&\"'\n😀")), min_size=3),
-    *(st.booleans() for _ in range(3)),
+    *(st.booleans() for _ in range(4)),
 )
-def test_attributes_of_xml_are_fields_if_there_is_no_other_text(texts, is_one_line, has_halves, has_text):
+def test_attributes_of_xml_are_fields_if_there_is_more_text_in_them(texts, is_one_line, has_halves, has_text, is_titled):
     texts, end = [f"the {text} sea {n}" for n, text in enumerate(texts)], "" if is_one_line else "\n"
     written = [quoteattr(text, {"\n": "&#10;"}) for text in texts]
     rows = [f'<row Id="{n}" Body={with_halves(one) if has_halves else one}/>{end}' for n, one in enumerate(written)]
-    content = (
-        f"<?xml version='1.0'?>\n<!--The posts-->\n<posts n='3'>{end}{''.join(rows)}<p>{'the sea ' * has_text}</p></posts>"
-    )
+    other = "the sea " * (len("".join(rows)) if has_text else is_titled)
+    content = f"<?xml version='1.0'?>\n<!--The posts-->\n<posts n='3'>{end}{''.join(rows)}<p>{other}</p></posts>"
     found = recognise(Head(suffix=".xml", text=content))
     assert found.fields == (() if has_text else ("Id", "Body")) and (has_text or found.best == "Body")
     if not has_text:
