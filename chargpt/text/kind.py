@@ -59,6 +59,7 @@ class Structure:
     delimiter: str = ""  # between the fields of a table
     is_sure: bool = True  # whether nobody need be asked before it is read so
     quoted: bool = True  # whether a field of a table may be in quotes
+    escaped: bool = False  # whether a quote in such a field has a backslash before it
 
 
 class Record(NamedTuple):

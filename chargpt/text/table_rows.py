@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from chargpt.errors import UserError
 from chargpt.formatting import plural
 from chargpt.text.kind import Record, Text, lines_in
-from chargpt.text.tables import EXCEL, csv_reader
+from chargpt.text.tables import csv_reader, is_before
 
 MAX_FIELD = 2**24  # characters in a table; more are a sign of a quote that is never closed
 MAX_COLUMNS = 2**20  # fields in a line; more would fill the memory, and are no table
@@ -37,9 +37,8 @@ def rows_in(text: Text) -> Iterator[Record]:
 def _numbered_rows(text: Text) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not empty, and the line where each begins. Raises UserError."""
     csv.field_size_limit(MAX_FIELD)
-    lines, structure, done = lines_in(text.pieces, text.label), text.structure, 0
-    lines = (f"{'' if not number and EXCEL.match(line) else line}\n" for number, line in enumerate(lines))
-    rows = csv_reader(lines, delimiter=structure.delimiter, quoted=structure.quoted)
+    structure, done = text.structure, 0
+    rows = csv_reader(_lines(text), delimiter=structure.delimiter, quoted=structure.quoted, escaped=structure.escaped)
     try:
         for row in rows:
             if row:
@@ -48,6 +47,16 @@ def _numbered_rows(text: Text) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as error:
         known = next((what for said, what in CSV_PROBLEMS.items() if said in str(error)), "")
         raise UserError(f"{text.label}: line {done + 1:,}: {known or f'not {structure.kind.name} ({error})'}") from None
+
+
+def _lines(text: Text) -> Iterator[str]:
+    """The lines of a file; those before its table are empty, and noted if they are comments."""
+    is_first = True
+    for number, line in enumerate(lines_in(text.pieces, text.label), 1):
+        is_first = is_first and is_before(text.structure.delimiter, line)
+        if is_first and line.startswith("#"):
+            text.noted.setdefault("comments before the table, left out", []).append(number)
+        yield "\n" if is_first else f"{line}\n"
 
 
 def _header(names: list[str], text: Text, line: int) -> list[str]:

@@ -4,7 +4,8 @@ import csv
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import islice
+from functools import partial
+from itertools import dropwhile, islice
 from typing import Any
 
 from chargpt.text.kind import Head, Kind, Structure, reader, structure_with
@@ -14,6 +15,7 @@ SAME_WIDTH = 0.9  # share of the rows of a table that are as wide as the first; 
 SURE_ROWS = 10  # rows of equal width in a file whose name does not say that it is a table
 NAME = re.compile(r"[^\W\d][\w .()/%#-]{0,39}(?<!\.)")  # a column's name: it begins with a letter, and is not a sentence
 EXCEL = re.compile(r"sep=(.)\r?\n?$")  # the line before a table with which Excel names the separator
+ESCAPE = re.compile(r'\\(["\\])')  # of a quote in a field in quotes, which other programs write twice
 Guess = tuple[Structure, float]  # a table, and the share of its rows that are as wide as the first
 
 
@@ -51,32 +53,43 @@ def _best(kind: Kind, head: Head, delimiters: str) -> Guess:
 def _guess(kind: Kind, head: Head, delimiter: str) -> Guess:
     """The table in `head` if `delimiter` divides its fields."""
     lines = re.split("\r\n|\r|\n", head.text)
-    rows, is_quoted = _first_rows(lines[bool(EXCEL.match(lines[0])) :], delimiter)
+    rows, is_quoted, is_escaped = _first_rows([*dropwhile(partial(is_before, delimiter), lines)], delimiter)
     first, *others = rows[:-1] or rows or [[]]
     names = tuple(name.strip() for name in first)
     alike = [row for row in others if len(row) == len(names)]
     texts = dict(zip(names, zip(*alike)))
     # Many programs write quotes into TSV as they are. In a CSV that is a mistake, which its reader reports with the line.
-    structure = structure_with(texts, kind=kind, delimiter=delimiter, quoted=is_quoted or delimiter != "\t")
+    is_read_quoted = is_quoted or delimiter != "\t"
+    structure = structure_with(texts, kind=kind, delimiter=delimiter, quoted=is_read_quoted, escaped=is_escaped)
     return replace(structure, fields=names), (1 + len(alike)) / (1 + len(others)) if is_quoted == structure.quoted else 0.0
 
 
-def _first_rows(lines: list[str], delimiter: str) -> tuple[list[list[str]], bool]:
-    """The rows at the beginning of a table, and whether quotes in it can be those of fields."""
-    rows = list[list[str]]()
-    try:
-        rows.extend(filter(None, islice(csv_reader(lines, delimiter=delimiter, quoted=True), ROWS)))
-    except csv.Error as error:
-        if "unexpected end" not in str(error):  # where a head ends inside a field
-            return [line.split(delimiter) for line in filter(None, lines[:ROWS])], False
-    return rows, True
+def is_before(delimiter: str, line: str) -> bool:
+    """Whether such a line before a table is no row: that of Excel, or a comment, as Anki writes."""
+    return bool(EXCEL.match(line)) or (line.startswith("#") and delimiter not in line)
 
 
-def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool) -> Any:
+def _first_rows(lines: list[str], delimiter: str) -> tuple[list[list[str]], bool, bool]:
+    """The rows at the beginning of a table, whether quotes can be those of fields, and whether others have a backslash."""
+    for is_escaped in (False, True):
+        rows = list[list[str]]()
+        try:
+            table = csv_reader(lines, delimiter=delimiter, quoted=True, escaped=is_escaped)
+            rows.extend(filter(None, islice(table, ROWS)))
+        except csv.Error as error:
+            if "unexpected end" not in str(error):  # where a head ends inside a field
+                continue
+        return rows, True, is_escaped
+    return [line.split(delimiter) for line in filter(None, lines[:ROWS])], False, False
+
+
+def csv_reader(lines: Iterable[str], *, delimiter: str, quoted: bool, escaped: bool) -> Any:
     """A csv.reader of a table whose fields may be in quotes, or never are. A space divides a line once, if it has one."""
     if delimiter == " ":
         halves = (line.strip().split(None, 1) for line in lines)
         lines, delimiter, quoted = ("\t".join([*half, ""][:2]) if half else "" for half in halves), "\t", False
+    elif escaped:
+        lines = (ESCAPE.sub(lambda one: one[1] * (1 + (one[1] == '"')), line) for line in lines)
     return csv.reader(lines, delimiter=delimiter, strict=quoted, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
 
 

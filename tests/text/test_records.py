@@ -57,6 +57,21 @@ def test_a_table_is_read_by_its_column_however_it_is_written(load, tmp_path, cel
         )
 
 
+COMMENTS = st.lists(st.sampled_from(["# exported by a program", "#html:true", "#"]), max_size=3)
+
+
+@given(st.lists(st.text('ab,;\t"\\ \n', max_size=8)), COMMENTS, st.sampled_from(",;\t"), st.booleans())
+def test_comments_before_a_table_are_no_rows_and_a_quote_in_a_field_may_have_a_backslash(
+    load, tmp_path, cells, above, comma, is_escaped
+):
+    bodies = [f'"sea" {cell}.' for cell in cells] + ["the sea"]
+    dialect = {"escapechar": "\\", "doublequote": False} if is_escaped else {}
+    content = "".join(f"{line}\n" for line in above) + table(bodies, delimiter=comma, quoting=csv.QUOTE_ALL, **dialect)
+    corpus = load(write(tmp_path / "a.csv", content), field="body", format="fields", block_size=1, val_fraction=0)
+    assert text_of(corpus) == "\n".join(bodies)
+    assert (f"left out: {len(above)}," in " ".join(map(str, corpus.notes))) == bool(above)
+
+
 def test_quotes_are_text_in_tsv_and_without_a_field_a_table_is_read_as_it_is(load, tmp_path):
     """Many programs write them so. Runs that began before tables could be read had a data.field too, which did nothing."""
     path = write(tmp_path / "a.tsv", "id\tbody\n" + '1\t"Hello," he said.\n' * 3)
