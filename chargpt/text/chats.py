@@ -21,6 +21,7 @@ _EARLIER = rf"{_DATE}[^\d\n]{{1,14}}{_TIME}(?::\d\d)?{_HALF}: "
 _WHATSAPP = rf"\ufeff?[\u200e-\u2069]*(?:{_ON_IPHONE}|{_WHEN} [-–] |{_IN_KOREAN}|{_EARLIER})"
 _CLOCK = rf"{_TIME}(?:[:.]\d\d)?(?: ?[AP]M)?"  # of the day
 _LOGGED = rf"(?:\[?(?:{_DATE}|\w{{3}} \d\d?)[ T]{{1,2}}|\[)?{_CLOCK}\]?"  # in a log, with or without the day
+_QQ = rf"{_DATE} {_TIME}:\d\d[ \t]+(?=\S)"
 LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
 _FIELDS = r'(?:"(?:\\.|[^"\\])*"|[^{}"]){0,500}?'  # of an object of JSON; a text may have braces
 TELEGRAM_BEGINS = rf'\{{\s*{_FIELDS}"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"{_FIELDS}"messages":\s*\['
@@ -56,10 +57,13 @@ FORMS = {  # by the names of their kinds
         rf"\[(?:{_DATE}|(\d\d-\w{{3}}-\d\d)) {_TIME}(?: [AP]M)?\] ", r"(.{1,40}?)(?:#\d{4})?(?: \(pinned\))?\n", r"\A=+\n"
     ),
     "iMessage chat": _form(rf"(\w{{3}} \d\d, \d{{4}})  ?{_TIME}:\d\d [AP]M(?: \(.*\))?$", r"\n(.{1,60})\n", r"M\nMe\n"),
+    "QQ or WeChat chat": _form(
+        _QQ, rf"(\S.{{0,39}}?)(?:\([^()\n]+\)|<[^<>\n]+>)?[ \t]*\n(?!\s*(?:{_QQ}|\Z))", "\n消息(记录|对象)"
+    ),
     "Zoom chat": _form(rf"{_CLOCK}\s+From\s+(?=\S.*:)", r"(.{1,40}?)(?: [Tt]o .*?)? ?:(?: |$)", "[Ff]rom "),
 }
 AS_LINES = Message(", with its dates; for lines of the form `Name: message`, add ", Option("data.field", MESSAGE))
-HEADER, FEWEST = 6, 0.3  # lines before the first message; the share of those behind that are messages, where there are such
+HEADER, FEWEST = 8, 0.3  # lines before the first message; the share of those behind that are messages, where there are such
 
 
 def _find_lines(form: Form, kind: Kind, head: Head) -> Structure | None:

@@ -333,6 +333,14 @@ LOGS = {  # what other programs write first, before a message, and when somebody
             "/Users/A B/Library/Messages/Attachments/ab/IMG 1.MOV",
         )
     },
+    **{
+        f"QQ, {name}": (
+            f"消息记录（此消息记录为文本格式）\n\n{BAR}消息分组:我的好友\n{BAR}消息对象:Oma\n{BAR}\n" * (name != "WeChat"),
+            f"2026-03-01 {{:02}}:{{:02}}:13 {form}\n{{}}\n",
+            "",
+        )
+        for name, form in (("friend", "{}"), ("group", "{}(12345)"), ("mail", "{}<a@b.com>"), ("WeChat", "{}"))
+    },
     "Signal": ("", "[2026-03-01 {:02}:{:02}] {}: {}", ""),
     "Skype": ("", "[01.03.2026 {:02}:{:02}:07] {}: {}", ""),
 }
