@@ -48,7 +48,9 @@ def _form(stamp: str, name: str, mark: str) -> Form:
 FORMS = {  # by the names of their kinds
     "chat with dates": _form(_WHATSAPP, r"([^:\n]{1,60}):(?!//)", "\u200e"),
     "IRC log": _form(rf"{_LOGGED}\s(?=<|\*|-)", r"<[@+%&~! ]?([^<>\n]{1,40})>\s", r"<[^<>\n]+>"),
-    "chat in columns": _form(rf"(?:{_DATE}[ T])?{_CLOCK}\t", r"(?![-*<=])([^\t\n]{1,40})\t", r"\A\[LINE\]|\t(?:-->|<--|--)\t"),
+    "chat in columns": _form(
+        rf"(?:{_DATE}[ T])?{_CLOCK}\t", r"(?![-*<=])[@+%&~]?([^\t\n]{1,40})\t", r"\A\[LINE\]|\t(?:-->|<--|--)\t"
+    ),
     "KakaoTalk chat": _form(
         rf"(?=\[[^]\n]+\] \[\D{{0,4}}{_CLOCK}\] )", r"\[([^]\n]{1,40})\] \[[^]\n]*\] ", "카카오톡|KakaoTalk"
     ),

@@ -16,7 +16,7 @@ from chargpt.text.kind import Head, Kind, Reads, Structure
 from chargpt.text.markup import MARKUP
 from chargpt.text.not_text import NOT_TEXT
 from chargpt.text.source import Source, decoded
-from chargpt.text.tables import CSV, NAME, TSV
+from chargpt.text.tables import CSV, TSV, are_names
 
 # A name that says what a file is decides; without one, the first row that fits.
 KINDS: tuple[Kind, ...] = (*NOT_TEXT, *CHATS, *MARKUP, FASTA, JSON_LINES, JSON, TSV, CSV)
@@ -53,7 +53,7 @@ def word_for(setting: str, field: str) -> str:
 
 def named(fields: Iterable[str], *, best: str) -> str:
     """The names of fields for a message, the first ones and the `best` if there are many."""
-    names = [name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..." for name in fields]
+    names = [name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..." for name in fields if name]
     return ", ".join(names[:MAX_NAMED] + ["...", *{best} & {*names[MAX_NAMED:]}] * (len(names) > MAX_NAMED)) or "none"
 
 
@@ -139,7 +139,7 @@ def advice_on_file(source: Source, structure: Structure, config: DataConfig, *, 
 def _advice_on_fields(source: Source, structure: Structure, config: DataConfig) -> Words:
     fields, setting = structure.fields, "data.items" if config.items else "data.field"
     is_table = structure.kind in (CSV, TSV)
-    if is_table and not all(NAME.fullmatch(name) and (" " not in name or len(fields) > 1) for name in fields):
+    if is_table and not (are_names(fields) and (len(fields) > 1 or " " not in fields[0]) and (structure.best or fields[0])):
         number = 1 + fields.index(structure.best or fields[0])
         return Message("; for one column alone, give its number: add ", Option(setting, number))
     author = structure.author

@@ -48,7 +48,7 @@ HTML_TEXT = f"import html, re, sys; print(html.unescape(re.sub({TAGS}, '', re.su
 # A feed or an export of notes has HTML in its texts.
 XML_TEXT = (
     "import html, re, sys, xml.etree.ElementTree as tree; t = tree.parse(sys.argv[1]).getroot().itertext()"
-    rf"; f = lambda t: html.unescape(re.sub(r'<[/?\x21A-Za-z][^<>]*>', '', re.sub({BREAKS}, '\n', t))) if '</' in t else t"
+    rf"; f = lambda t: html.unescape(re.sub(r'<[/?\x21A-Za-z][^<>]*>', '', re.sub({BREAKS}, '\n', t)) if '</' in t else t)"
     r"; print('\n'.join(filter(None, map(str.strip, map(f, t)))))"
 )
 # A line of a song, or each of its words, has a time; there may be a space after it, before it, or both.

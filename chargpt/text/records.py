@@ -16,7 +16,7 @@ from chargpt.text.kind import Noted, Record, Structure, Text, best_field
 from chargpt.text.labels import place_of
 from chargpt.text.messages import spoken
 from chargpt.text.source import Source
-from chargpt.text.tables import CSV, NAME, TSV
+from chargpt.text.tables import CSV, TSV, are_names
 
 MAX_WITHOUT = 1000  # records at the beginning that may lack a field, before that is a mistake
 KINDS = {int: "a number", float: "a number", bool: "true or false", dict: "an object"}
@@ -142,7 +142,7 @@ class _Field:
         if close and not inside:
             return ["did you mean ", Option(self._setting, word_for(self._setting, close[0])), "?"]
         what_to_do = f"set {self._setting} to a field with text"
-        if self._kind in (CSV, TSV) and not all(map(NAME.fullmatch, texts)):  # its first row has no names
+        if self._kind in (CSV, TSV) and not are_names(texts):  # its first row has no names
             return [f"{what_to_do}, or its number, such as ", Option(self._setting, 1)]
         example = best_field(inside) or (next(iter(texts), "") if self._setting == "data.label" else best_field(texts))
         example = word_for(self._setting, example)

@@ -32,7 +32,7 @@ def _find(kind: Kind, head: Head) -> Structure | None:
     names, lines = found.fields, [line for line in lines if line.strip()]
     if head.field and head.field in names or is_number:
         return found if same_width > SAME_WIDTH or head.field in names else None
-    has_names = all(map(NAME.fullmatch, names)) and len({*names}) == len(names) > 2
+    has_names = are_names(names) and len({*names}) == len(names) > 2
     are_tabs = found.kind is TSV and len(names) > 1  # with or without a header: pairs of sentences
     are_alike = same_width == 1 and len(lines) > SURE_ROWS and not any(line[0].isspace() for line in lines)
     return found if are_alike and (are_tabs or has_names) else None
@@ -62,6 +62,11 @@ def _guess(kind: Kind, head: Head, delimiter: str) -> Guess:
     is_read_quoted = is_quoted or delimiter != "\t"
     structure = structure_with(texts, kind=kind, delimiter=delimiter, quoted=is_read_quoted, escaped=is_escaped)
     return replace(structure, fields=names), (1 + len(alike)) / (1 + len(others)) if is_quoted == structure.quoted else 0.0
+
+
+def are_names(first: Iterable[str]) -> bool:
+    """Whether the first row of a table names its columns; pandas leaves out the name of the first one, the numbers of rows."""
+    return all(NAME.fullmatch(name) or (number == 0 and not name) for number, name in enumerate(first)) and any(first)
 
 
 def is_before(delimiter: str, line: str) -> bool:

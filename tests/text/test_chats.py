@@ -305,6 +305,7 @@ LOGS = {  # what other programs write first, before a message, and when somebody
     "HexChat": ("**** BEGIN LOGGING AT Sun\n\n", "Mar 01 {:02}:{:02}:07 <{}>\t{}", "Mar 01 {:02}:{:02}:07 *\t{} has quit"),
     "ZNC": ("", "[2026-03-01 {:02}:{:02}:07] <{}> {}", "[2026-03-01 {:02}:{:02}:07] *** Joins: {}"),
     "WeeChat": ("", "2026-03-01 {:02}:{:02}:07\t{}\t{}", "2026-03-01 {:02}:{:02}:07\t-->\t{} has joined"),
+    "WeeChat, who has rights": ("", "2026-03-01 {:02}:{:02}:07\t@{}\t{}", "2026-03-01 {:02}:{:02}:07\t-->\t{} has joined"),
     "LINE": ("[LINE] Chat history with Oma\nSaved on: 3/1/2026, 19:22\n\nSun, 3/1/2026\n", "{:02}:{:02}\t{}\t{}", ""),
     "KakaoTalk": (
         "Oma 님과 카카오톡 대화\n저장한 날짜 : 오후\n\n--------------- 2026년 3월 1일 ---\n",

@@ -53,8 +53,8 @@ TEXTS = {  # of files with markup: the suffix, the content, and the lines of the
     "XML with HTML in it, as a feed has": (
         "xml",
         '<?xml version="1.0"?>\n<rss><item><d><![CDATA[<!-- wp:p --><p>a &lt; b &amp;<br/>the <b>sea</b></p>]]></d>'
-        "<d>&lt;div&gt;the stone&lt;/div&gt;</d><d>x &lt; y, z &gt; y</d></item></rss>",
-        ["a < b &", "the sea", "the stone", "x < y, z > y"],
+        "<d>&lt;div&gt;the stone&lt;/div&gt;</d><d>it&amp;#39;s</d><d>x &lt; y, z &gt; y</d></item></rss>",
+        ["a < b &", "the sea", "the stone", "it's", "x < y, z > y"],
     ),
     "WebVTT": ("vtt", VTT, ["the sea", "the stone"]),
     "WebVTT with all that it may have": ("vtt", f"WEBVTT\n{CUES}\n", ["the sea"]),
@@ -222,6 +222,11 @@ WARNINGS = {  # files, and the beginning and the end of the warning about them
         {"a_csv": CSV, "b_csv": CSV},
         "a.csv and 1 more: CSV, ",
         "are id, name, body; .* add data.field=body, .* data.author=name",
+    ),
+    "the numbers of rows": (
+        {"a_csv": CSV.replace("id", "")},
+        "a.csv: CSV, ",
+        "are name, body; .* add data.field=body, .* data.author=name",
     ),
     "tabs": ({"d_tsv": TSV}, "d.tsv: TSV, ", "for the text of one alone, add data.field=body, .* data.author=name"),
     "JSON lines": ({"a_txt": LINES}, "a.txt: JSON lines", "add data.field=body"),
