@@ -138,7 +138,7 @@ def advice_on_file(source: Source, structure: Structure, config: DataConfig, *, 
 
 def _advice_on_fields(source: Source, structure: Structure, config: DataConfig) -> Words:
     fields, setting = structure.fields, "data.items" if config.items else "data.field"
-    is_table = structure.kind in (CSV, TSV)
+    is_table = structure.kind in (CSV, TSV) and bool(fields)
     if is_table and not (are_names(fields) and (len(fields) > 1 or " " not in fields[0]) and (structure.best or fields[0])):
         number = 1 + fields.index(structure.best or fields[0])
         return Message("; for one column alone, give its number: add ", Option(setting, number))

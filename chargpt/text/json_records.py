@@ -19,6 +19,7 @@ from chargpt.text.kind import Head, Kind, Noted, Record, Structure, Text, lines_
 VALUES = 200  # of the head that are looked at
 MAX_DEPTH = 6  # objects and lists in each other whose fields are named
 FEWEST = 3  # objects that stand for a list of them if they have a field in common
+MANY = 20  # texts in an object that is all of a file, from which they are a list of texts, and not the fields of a record
 # Of JSON, with commas; and strings, in which they mean nothing, also one that is cut.
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.?)*(?:"|\Z)|[\[\]{},]', re.DOTALL)
 MAX_JSON = 2**30  # characters of a file of JSON, which must fit into memory
@@ -43,7 +44,7 @@ def structure_of(kind: Kind, head: Head) -> Structure | None:
             value, at = json.JSONDecoder().raw_decode(rest)
             takes_lines |= isinstance(value, dict) and "\n" in rest[:at]
             values, rest = [*values, value], rest[at:]
-    value = values if len(values) > 1 else _completed(start)
+    value = values if len(values) > 1 else entries_of(_completed(start))
     texts = texts_in(value)
     if not is_named and not texts:
         return None
@@ -100,6 +101,12 @@ def numbered(value: Any) -> Any:
     return dict(zip(map(str, count(1)), row)) if is_row else value
 
 
+def entries_of(value: Any) -> Any:
+    """The rows of an object that has a text under each of many names: the name and the text. Any other value stays."""
+    is_many = isinstance(value, dict) and len(value) >= MANY and {*map(type, value.values())} == {str}
+    return [[*entry] for entry in value.items()] if is_many else value
+
+
 def texts_in(value: object, *, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
     """The path of each field in a JSON value or in the objects and lists in it, and the texts in this field. A list adds no
     name to a path. A list that holds text is the text of its field."""
@@ -139,7 +146,11 @@ def records_of(text: Text) -> Iterator[Record]:
     """What a record is, the path of the field says. Raises UserError."""
     field, is_lines = text.wanted[0], text.structure.kind is JSON_LINES
     for line, value, source in _values_in(enumerate(lines_in(text.pieces, text.label), 1) if is_lines else _whole(text), text):
-        whole = numbered(value) if field.isdecimal() else value
+        is_number = field.isdecimal()
+        if is_number and (rows := entries_of(value)) is not value:
+            yield from (Record(line, numbered(row)) for row in rows)
+            continue
+        whole = numbered(value) if is_number else value
         if isinstance(whole, dict) and isinstance(whole.get(field), str):
             yield Record(line, whole)
             continue

@@ -243,6 +243,7 @@ WARNINGS = {  # files, and the beginning and the end of the warning about them
     ),
     "no fields": ({"a_json": "[" * 10**5}, "a.json: JSON, read as plain text; for the text of a field", "field=NAME"),
     "a space": ({"a_csv": "id,the body\n" + "1,the sea\n" * 20}, "a.csv: CSV", "data.field=['\"]the body['\"]"),
+    "comments alone": ({"c_csv": "# the sea\n\n"}, "c.csv: CSV", "add data.field=NAME"),
     "no header": ({"c_csv": "the sea\nthe stone\n"}, "c.csv: CSV", "give its number: add data.field=1"),
     "sequences": ({"a_fasta": FASTA}, "a.fasta: FASTA", "one item each, add data.items=line"),
     "sequences without a name": ({"a_txt": FASTA}, "a.txt: FASTA", "that ends in .fasta, and add data.items=line"),

@@ -272,6 +272,16 @@ def test_rows_without_names_are_read_by_the_number_of_a_value(load, tmp_path, fo
         load(write(tmp_path / f"a{suffix}", written(rows, indent)), field="text", format="fields")
 
 
+@given(st.lists(ANY, min_size=20, max_size=30), st.sampled_from([None, 1]), st.sampled_from(["poem ", ""]))
+def test_an_object_with_a_text_under_each_of_many_names_is_a_list_of_texts(texts, indent, name):
+    texts = [f"a stone, {text} and {n}" for n, text in enumerate(texts)]
+    content = json.dumps({f"{name}{n}": text for n, text in enumerate(texts)}, indent=indent)
+    found = recognise(Head(suffix=".json", text=content))
+    read = documents([content], found, field=found.best, label="1", items=found.best)
+    assert [text for _, text in read] == [f"{name}{n}, {text}" for n, text in enumerate(texts)]
+    assert not name or documents([content], found, field="poem 3")[0][1] == texts[3]
+
+
 @given(st.sampled_from([*FORMS, "by lists", "in a table"]), st.integers(9, 30))
 def test_the_field_with_the_text_is_advised_also_where_the_first_one_is_longer_than_a_head(tmp_path, form, count):
     rows = [{"link": f"https://example.org/{n:0350}", "text": f"the sea is {n} miles away"} for n in range(count)]
