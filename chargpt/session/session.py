@@ -1,10 +1,10 @@
 """A training in progress, in one process: how it is opened, and what is done between two steps."""
 
 import contextlib
-import dataclasses
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,15 +95,13 @@ class Session:
             from chargpt.session.resuming import what_differs
 
             seconds, length = self.budget.share, trainer.length.steps
-            differs = what_differs(checkpoint.state.environment, trainer.environment)
+            journal.warn(differs := what_differs(checkpoint.state.environment, trainer.environment))
             self.changed = checkpoint.step if differs and not trainer.is_finished else self.changed
-            journal.warn(differs)
             steps = "no steps" if trainer.is_finished else plural(length - checkpoint.step, "step")
             left: list[Words] = [f"from {shown(checkpoint.path)}, {steps if seconds is None else clock(seconds)} to go"]
             if trainer.is_finished and self.stage.is_last:
-                is_early = trainer.progress.step < length
-                more = Option("train.patience", 0) if is_early else Option("train.max_steps", 2 * length)
-                left += ["; to train longer, add ", more]
+                more = ("train.patience", 0) if trainer.progress.step < length else ("train.max_steps", 2 * length)
+                left += ["; to train longer, add ", Option(*more)]
             journal.notice(Kind.RESUMED, Message(*left))
             screen().saved(self.run.folder)
             journal.add(corpus.describe())
@@ -285,8 +283,7 @@ class Session:
     @property
     def stage(self) -> Stage:
         """Which model this is, and what was decided about it, as it is now."""
-        now = {"models": self.models, "length": self.trainer.length, "changed": self.changed}
-        return dataclasses.replace(self.opening.state.stage, **now)  # type: ignore[arg-type]
+        return replace(self.opening.state.stage, models=self.models, length=self.trainer.length, changed=self.changed)
 
     def write_config(self) -> str | None:
         """Write the settings with which another run trains as this one does. Returns a line for a problem."""
@@ -294,7 +291,7 @@ class Session:
 
     def state(self) -> SavedState:
         """What a checkpoint of now holds besides weights and optimizer."""
-        return dataclasses.replace(
+        return replace(
             self.opening.state,
             progress=self.trainer.progress.copy(),
             stage=self.stage,
@@ -313,7 +310,7 @@ class Session:
         with trainer.group.together():
             if run is not None:
                 with trainer.calibrated(trainer.temperature) as model:
-                    state = dataclasses.replace(state, model_loss=loss_of(model))
+                    state = replace(state, model_loss=loss_of(model))
                 try:
                     problems = run.save(state, weights=weights, training=optimizer)
                 except (CheckpointError, NotWritten) as error:
