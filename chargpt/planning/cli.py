@@ -50,23 +50,21 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def minutes(text: str) -> float | str:
-    """An argparse type: minutes as a number, or with units: 90, 1.5h, 45min, 30s, 1h30m. 1:30 stays: it may be either."""
-    short = re.sub("min(?![a-z])", "m", text)
-    if NUMBER.fullmatch(short[:-1]) and short[-1] in UNITS:
-        return float(short[:-1]) * UNITS[short[-1]]
-    found = re.fullmatch("(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m?)?", short) or re.fullmatch("()([0-9]{1,6})m([0-9]{1,6})s?", short)
-    if NUMBER.fullmatch(text) or not found or not text:
-        return typed(text)
-    return sum(float(part) * unit for part, unit in zip(found.groups(), UNITS.values()) if part)
-
-
 def _minutes(value: Any) -> float:
-    """Minutes, which may be a text. Raises ValueError."""
-    read = minutes(value) if isinstance(value, str) else value
-    if isinstance(read, str):
-        raise UserError(Given("minutes", value), "use minutes as a number, or a time such as 2h, 1h30 or 30s")
-    return IN_MINUTES.checked(read)
+    """Minutes as a number, or with units: 90, 1.5h, 45min, 30s, 1h30m. Raises UserError, as for 1:30, which may be either."""
+    if isinstance(value, str):
+        short = re.sub("min(?![a-z])", "m", value)
+        several = re.fullmatch("(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m?)?", short)
+        several = several or re.fullmatch("()([0-9]{1,6})m([0-9]{1,6})s?", short)
+        if NUMBER.fullmatch(value):
+            value = typed(value)
+        elif NUMBER.fullmatch(short[:-1]) and short[-1] in UNITS:
+            value = float(short[:-1]) * UNITS[short[-1]]
+        elif several and value:
+            value = sum(float(part) * unit for part, unit in zip(several.groups(), UNITS.values()) if part)
+        else:
+            raise UserError(Given("minutes", value), "use minutes as a number, or a time such as 2h, 1h30 or 30s")
+    return check("minutes", value, IN_MINUTES)
 
 
 def _paths(given: Any) -> tuple[str, ...]:
@@ -78,7 +76,7 @@ def _paths(given: Any) -> tuple[str, ...]:
 
 
 IN_MINUTES, IN_EPOCHS = (number(SMALLEST, most, f"a number above 0, up to {most:,}") for most in (5_256_000, 1_000_000))
-MINUTES = IN_MINUTES._replace(checked=_minutes, parse=minutes, takes=float | str | None)  # of ten years at most
+MINUTES = IN_MINUTES._replace(checked=_minutes, parse=str, takes=float | str | None)  # of ten years at most
 A_NAME = "a name or a path, in quotes"
 PATH = Values(A_NAME, lambda value: "" + os.fspath(value), takes=PathLike | None)
 PATHS = Values(f"{A_NAME}, or a list of them", _paths, takes=PathLike | Sequence[PathLike])
