@@ -307,14 +307,7 @@ def _candidates(shapes: Iterable[Settings], job: Job) -> list[Candidate]:
     found, until = list[Candidate](), time.perf_counter() + job.timing
     for shape in shapes:
         try:
-            if job.is_gpu:
-                candidate = _candidate_for_gpu(shape, job, until=until, smaller=found[-1] if found else None)
-            else:
-                rough = with_context_and_batch(shape, job, seen=0)  # with a short context and a small batch
-                job.check_memory(rough.values)
-                shaped = with_context_and_batch(shape, job, seen=job.seen(shape, job.speeds.expected(rough.values)))
-                job.check_memory(shaped.values)
-                candidate = _candidate(shaped, job, speed=job.speeds.expected(shaped.values))
+            candidate = _candidate(shape, job, until=until, smaller=found[-1] if found else None)
         except (NoMemory, torch.OutOfMemoryError):  # the latter of a GPU
             if found:
                 break
@@ -325,35 +318,30 @@ def _candidates(shapes: Iterable[Settings], job: Job) -> list[Candidate]:
     return found
 
 
-def _candidate(shaped: Settings, job: Job, *, speed: float, most: int = 0) -> Candidate:
-    """The model with these settings, which have its batch, at this speed; a step on a GPU has at most `most` characters."""
+def _candidate(shape: Settings, job: Job, *, until: float, smaller: Candidate | None) -> Candidate:
+    """The model of a `shape`, with its batch. On a GPU, the batch fills it, and what is not known is timed, `until` then."""
+    most = 0
+    if job.is_gpu and smaller is not None:  # whose steps tell about how many characters there are in this one's
+        most = max(smaller.most_in_step // 4, law.most_in_step(in_blocks(shape.values)))
+    rough = with_context_and_batch(shape, job, seen=0, most=most)  # with a short context and a small batch
+    job.check_memory(rough.values)
+    shaped = with_context_and_batch(shape, job, seen=job.seen(shape, job.speeds.expected(rough.values)), most=most)
+    job.check_memory(shaped.values)
+    if job.is_gpu and smaller is not None and not job.has_memory(shaped.values):
+        raise NoMemory("a larger model does not fit")
+    is_timed = time.perf_counter() < until
+    speed = job.speeds.measured(shaped.values) if is_timed else job.speeds.expected(shaped.values)
+    if job.is_gpu and not shape.is_given("train.batch_size"):
+        took = _times_of_steps(shaped, job, speed=speed, until=until)
+        most = max(took)
+        shaped = with_batch(shaped, job, seen=job.seen(shaped, most / took[most]), most=most)
+        in_step = shaped.values.chars_per_step
+        speed = in_step / next(seconds for characters, seconds in took.items() if characters >= min(in_step, most))
     known, seen = job.speeds.time_model(shaped.values, speed=speed), job.seen(shaped, speed)
     complete = completed(shaped, job.text, seen=seen, evaluations=known.evaluations_in(job.seconds))
     loss = loss_by_law(complete.values, job.text, seen=seen)
     parameters = parameter_count(shaped.values.model, job.corpus.tokenizer.vocab_size)
     return Candidate(complete, parameters, speed, known, seen, loss, most_in_step=most)
-
-
-def _candidate_for_gpu(shape: Settings, job: Job, *, until: float, smaller: Candidate | None) -> Candidate:
-    """The model of a `shape` with the batch that fills a GPU. It is timed, if that is not known, `until` then at most."""
-    most = 0
-    if smaller is not None:  # whose steps tell about how many characters there are in this one's
-        most = max(smaller.most_in_step // 4, law.most_in_step(in_blocks(shape.values)))
-    rough = with_context_and_batch(shape, job, seen=0, most=most)
-    job.check_memory(rough.values)
-    shaped = with_context_and_batch(shape, job, seen=job.seen(shape, job.speeds.expected(rough.values)), most=most)
-    if smaller is not None and not job.has_memory(shaped.values):
-        raise NoMemory("a larger model does not fit")
-    is_timed = time.perf_counter() < until
-    speed = job.speeds.measured(shaped.values) if is_timed else job.speeds.expected(shaped.values)
-    if shape.is_given("train.batch_size"):
-        return _candidate(shaped, job, speed=speed, most=most)
-    took = _times_of_steps(shaped, job, speed=speed, until=until)
-    most = max(took)
-    shaped = with_batch(shaped, job, seen=job.seen(shaped, most / took[most]), most=most)
-    in_step = shaped.values.chars_per_step
-    speed = in_step / next(seconds for characters, seconds in took.items() if characters >= min(in_step, most))
-    return _candidate(shaped, job, speed=speed, most=most)
 
 
 def _times_of_steps(shaped: Settings, job: Job, *, speed: float, until: float) -> dict[int, float]:
