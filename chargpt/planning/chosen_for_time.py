@@ -24,7 +24,7 @@ from chargpt.planning import law
 from chargpt.planning.budget import TimeModel
 from chargpt.planning.cli import SHORTEST_CONTEXT
 from chargpt.planning.law import Text
-from chargpt.planning.memory import check_memory, has_memory
+from chargpt.planning.memory import check_memory
 from chargpt.planning.speeds import Speeds
 from chargpt.runs.checkpoint import Checkpoint
 from chargpt.runs.checkpoint_schema import check_size, parameter_count
@@ -128,14 +128,10 @@ class Job:
         """The characters that each of several models sees at most."""
         return min(law.ENOUGH_EPOCHS * self.text.characters, self.useful(settings))
 
-    def check_memory(self, config: Config) -> None:
+    def check_memory(self, config: Config, *, at_once: bool = False) -> None:
         """As `check_memory` of memory.py, if all processes are on this machine."""
-        vocab_size = self.corpus.tokenizer.vocab_size
-        check_memory(config, vocab_size=vocab_size, processes=self.processes, on_machine=self.processes)
-
-    def has_memory(self, config: Config) -> bool:
-        """As `has_memory` of memory.py."""
-        return has_memory(config, vocab_size=self.corpus.tokenizer.vocab_size, processes=self.processes)
+        size, processes = self.corpus.tokenizer.vocab_size, self.processes
+        check_memory(config, vocab_size=size, processes=processes, on_machine=processes, at_once=at_once)
 
     @functools.cached_property
     def longest_context(self) -> int:
@@ -326,9 +322,7 @@ def _candidate(shape: Settings, job: Job, *, until: float, smaller: Candidate | 
     rough = with_context_and_batch(shape, job, seen=0, most=most)  # with a short context and a small batch
     job.check_memory(rough.values)
     shaped = with_context_and_batch(shape, job, seen=job.seen(shape, job.speeds.expected(rough.values)), most=most)
-    job.check_memory(shaped.values)
-    if job.is_gpu and smaller is not None and not job.has_memory(shaped.values):
-        raise NoMemory("a larger model does not fit")
+    job.check_memory(shaped.values, at_once=job.is_gpu and smaller is not None)
     is_timed = time.perf_counter() < until
     speed = job.speeds.measured(shaped.values) if is_timed else job.speeds.expected(shaped.values)
     if job.is_gpu and not shape.is_given("train.batch_size"):
@@ -353,11 +347,10 @@ def _times_of_steps(shaped: Settings, job: Job, *, speed: float, until: float) -
     times = {now: now / speed}
     while law.STEPS * 2 * now <= min(useful, 2 * now / times[now] * job.seconds) and time.perf_counter() < until:
         larger = with_batch(shaped, job, seen=law.STEPS * 2 * now, most=2 * now)
-        if not job.has_memory(larger.values):
-            break
         try:
+            job.check_memory(larger.values, at_once=True)
             took = 2 * now / job.speeds.measured(larger.values)
-        except torch.OutOfMemoryError:
+        except (NoMemory, torch.OutOfMemoryError):
             break
         if took >= law.GROWS * times[now]:
             break

@@ -2,8 +2,6 @@
 step. A GPU computes fewer rows at once then, which takes longer, so such a model is not among those that are compared.
 """
 
-import math
-
 import torch
 
 from chargpt.config import Config
@@ -42,11 +40,18 @@ def bytes_of_state(config: Config, parameters: int) -> int:
     return (BYTES_PER_PARAMETER + BYTES_OF_KEPT_WEIGHTS * kept) * parameters
 
 
-def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_machine: int = 1, has_begun: bool = False) -> None:
+def check_memory(
+    config: Config, *, vocab_size: int, processes: int = 1, on_machine: int = 1, has_begun: bool = False, at_once: bool = False
+) -> None:
     """Raise NoMemory, with the setting to lower, if the training of `config` cannot fit. No model is made for it. The
-    `processes` share each batch; those `on_machine`, this one, share its memory. A run that `has_begun` keeps its batch."""
-    device, needed, free = _needed_and_free(config, vocab_size=vocab_size, processes=processes, on_machine=on_machine)
-    if needed <= free or device.type != "cpu":
+    `processes` share each batch; those `on_machine`, this one, share its memory. A run that `has_begun` keeps its batch. On a
+    GPU, which each process has for itself, everything fits, unless a step is to be computed `at_once`."""
+    device = choose_device(config.runtime.device)
+    free, precision = memory_free(device), choose_precision(config.runtime.precision, device)
+    needed = memory_needed(config, vocab_size=vocab_size, device=device.type, precision=precision, processes=processes)
+    if device.type == "cpu" and free is not None:
+        free //= on_machine
+    if free is None or needed <= free or not (device.type == "cpu" or at_once):
         return
     size = f"memory: training needs about {needed / 1e9:.1f} GB, and only {free / 1e9:.1f} GB are free"
     size += f" for each of {on_machine} processes" if on_machine > 1 else ""
@@ -58,17 +63,3 @@ def check_memory(config: Config, *, vocab_size: int, processes: int = 1, on_mach
         raise NoMemory(f"{size}; use a smaller model, by model.n_embd, model.n_layer or model.block_size")
     batch = Option("train.batch_size", fits)
     raise NoMemory(f"{size}; use ", batch, " or less (train.accumulate=2 uses two such batches in each step)")
-
-
-def has_memory(config: Config, *, vocab_size: int, processes: int = 1) -> bool:
-    """Whether a device, which each of the `processes` has for itself, can compute the step of one at once."""
-    _, needed, free = _needed_and_free(config, vocab_size=vocab_size, processes=processes, on_machine=1)
-    return needed <= free
-
-
-def _needed_and_free(config: Config, *, vocab_size: int, processes: int, on_machine: int) -> tuple[torch.device, int, float]:
-    """The device, and the bytes that a process needs and has there; infinitely many where that is not known."""
-    device = choose_device(config.runtime.device)
-    free, precision = memory_free(device), choose_precision(config.runtime.precision, device)
-    needed = memory_needed(config, vocab_size=vocab_size, device=device.type, precision=precision, processes=processes)
-    return device, needed, math.inf if free is None else free // on_machine
