@@ -70,7 +70,7 @@ class Speeds:
         asked = self._asked(config)
         known = [timed.speed for timed in self._timed if timed[:3] == asked[:3]]
         if not known:
-            self._keep(asked._replace(speed=self.processes * training_speed(config, self.corpus, self.teachers)))
+            self.keep(config, self.processes * training_speed(config, self.corpus, self.teachers))
             return self._timed[-1].speed
         return known[0]
 
@@ -100,10 +100,8 @@ class Speeds:
         return TimeModel(config.chars_per_step / speed, evaluated / EVALUATES_FASTER / speed)
 
     def keep(self, config: Config, speed: float) -> None:
-        """A run had this speed: write it down for the next one. Never raises."""
-        self._keep(self._asked(config)._replace(speed=speed))
-
-    def _keep(self, now: Timed) -> None:
+        """This training had this speed: write it down for the next one. Never raises."""
+        now = self._asked(config)._replace(speed=speed)
         known = {timed[:3]: timed for timed in (*self._timed, *_read())}
         known.pop(now[:3], None)
         self._timed = [*known.values(), now]
