@@ -9,15 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargpt.planning import budget as time_budget
-from chargpt.planning.budget import (
-    AFTER_SECONDS,
-    SETTLED_SECONDS,
-    SETTLING_STEPS,
-    Budget,
-    Stopwatch,
-    TimeModel,
-    slowness,
-)
+from chargpt.planning.budget import AFTER_SECONDS, SETTLED_SECONDS, SETTLING_STEPS, Budget, Stopwatch, TimeModel, slowness
 from chargpt.runs.stage import Length
 
 

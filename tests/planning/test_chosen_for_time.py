@@ -20,16 +20,7 @@ from chargpt.model import GPT
 from chargpt.notices import Kind, Notice
 from chargpt.planning import chosen_for_time, law, speeds
 from chargpt.planning.budget import TimeModel
-from chargpt.planning.chosen_for_time import (
-    ITEMS_HELD,
-    MOST_FOR_ITEMS,
-    MULTIPLE,
-    Choice,
-    Job,
-    choose,
-    completed,
-    regularized,
-)
+from chargpt.planning.chosen_for_time import ITEMS_HELD, MOST_FOR_ITEMS, MULTIPLE, Choice, Job, choose, completed, regularized
 from chargpt.planning.cli import SHORTEST_CONTEXT, TrainOptions
 from chargpt.planning.initial_settings import CHOSEN, Asked, load_settings
 from chargpt.planning.law import ENOUGH_EPOCHS, SHAPES, Text, expected_loss
@@ -222,7 +213,7 @@ GIVEN = {  # settings, and what else is chosen in another way because of them
     "model.dropout=0.3 optim.weight_decay=0.02": set(),
     "optim.learning_rate=1e-4 optim.warmup_steps=3 optim.momentum=0.5": set(),
     "optim.name=adamw": {
-        *("model.positions", "model.bias", "model.block_size", "model.dropout", "optim.learning_rate", "train.batch_size"),
+        *("model.positions", "model.bias", "model.block_size", "model.dropout", "optim.learning_rate", "train.batch_size")
     },
     "train.batch_size=3": {"train.max_steps", "optim.warmup_steps", "train.eval_interval", "checkpoint.interval"},
     "train.eval_interval=7 checkpoint.interval=9 train.patience=7 optim.average_fraction=0.5": set(),

@@ -61,10 +61,7 @@ def test_a_time_that_is_not_clear_is_one_line(given):
             ["--dry-run", "--resume"],
             "--dry-run: cannot be used with --resume, since it describes a new run; leave out --resume",
         ),
-        (
-            ["--start", "english", "--init-from", "x"],
-            "each gives the weights to begin with; leave out --init-from",
-        ),
+        (["--start", "english", "--init-from", "x"], "each gives the weights to begin with; leave out --init-from"),
         (["--find-lr", "optim.learning_rate=0.1"], "trainings of its own; leave out optim.learning_rate"),
         (["--epochs", "0"], "--epochs: 0 given; use a number above 0, up to 1,000,000"),
         (["--epochs", "many"], "--epochs: 'many' given; use a number"),
@@ -72,10 +69,7 @@ def test_a_time_that_is_not_clear_is_one_line(given):
             ["--epochs", "3", "--minutes", "1"],
             "--epochs: cannot be used with --minutes, since each sets the length of the training; leave out --minutes",
         ),
-        (
-            ["--resume", "--epochs", "3", "train.max_steps=5"],
-            "sets the length of the training; leave out train.max_steps",
-        ),
+        (["--resume", "--epochs", "3", "train.max_steps=5"], "sets the length of the training; leave out train.max_steps"),
         (["--minute", "1", "train.seed=1"], "--minute: no such option; did you mean --minutes?"),
         (["-minutes", "1"], "-minutes: no such option; did you mean --minutes?"),
         (["--device", "cpu", "runtime.device = cuda"], "--device: given together with runtime.device"),

@@ -140,11 +140,7 @@ def test_an_interrupt_stops_it_and_a_second_one_ends_it_at_once(telling, run, ca
     [
         ("tell('error', 'RunExists', 'step 5: use another'); sys.exit(2)", chargpt.RunExists, "^step 5: use another$"),
         ("tell('error', 'NoSpace', 'a: no space left'); sys.exit(2)", chargpt.NoSpace, "^a: no space left$"),
-        (
-            "tell('error', 'NotFinite', 'nan'); tell('saved', 'a'); sys.exit(3)",
-            chargpt.NotFinite,
-            r"chargpt\.load\('a'\)$",
-        ),
+        ("tell('error', 'NotFinite', 'nan'); tell('saved', 'a'); sys.exit(3)", chargpt.NotFinite, r"chargpt\.load\('a'\)$"),
         ("print('lost'); os.kill(os.getpid(), 9)", chargpt.Failed, "ended with code -?9; its last words: lost$"),
         ("print(end='cut' + chr(30) + '[\"saved\"'); sys.exit(1)", chargpt.Failed, "code 1; its last words: cut$"),
         *(

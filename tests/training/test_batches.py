@@ -49,10 +49,7 @@ def test_a_text_that_lies_on_the_device_gives_the_same_batches(dtype, monkeypatc
     on_device(read_only, CPU)
     for block_size in (16, 1):  # with 1, every id is an input or a target
         given = ids.copy()
-        one, other = (
-            make_batches(ids, block_size),
-            make_batches(given, block_size, resident=on_device(given, CPU)),
-        )
+        one, other = (make_batches(ids, block_size), make_batches(given, block_size, resident=on_device(given, CPU)))
         given[:] = 0  # the copy is what counts
         for step in range(250):
             for left, right in zip(batch_of(one, step), batch_of(other, step)):

@@ -47,8 +47,7 @@ def test_steps_that_no_kernel_computes_cannot_be_asked_for(no_compiler):
         runtime(step="native")
     odd = Config(model=GPTConfig(n_embd=36), runtime=RuntimeConfig(device="cpu", threads=1, step="native"))
     with pytest.raises(
-        UserError,
-        match="runtime.step: native given.*it needs a model.n_embd that is a multiple of 32; use runtime.step=auto",
+        UserError, match="runtime.step: native given.*it needs a model.n_embd that is a multiple of 32; use runtime.step=auto"
     ):
         choose_runtime(odd)
 
