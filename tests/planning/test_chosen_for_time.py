@@ -207,30 +207,6 @@ def test_the_choices_of_a_cpu_stay(monkeypatch):
         assert [*found, optim.weight_decay] == expected, (characters, minutes, optimizer)
 
 
-GIVEN = {  # settings, and what else is chosen in another way because of them
-    "model.n_layer=1 model.n_embd=48": {"model.dropout"},
-    "model.block_size=24": {"train.batch_size", "train.max_steps", "optim.warmup_steps"},
-    "model.dropout=0.3 optim.weight_decay=0.02": set(),
-    "optim.learning_rate=1e-4 optim.warmup_steps=3 optim.momentum=0.5": set(),
-    "optim.name=adamw": {
-        *("model.positions", "model.bias", "model.block_size", "model.dropout", "optim.learning_rate", "train.batch_size")
-    },
-    "train.batch_size=3": {"train.max_steps", "optim.warmup_steps", "train.eval_interval", "checkpoint.interval"},
-    "train.eval_interval=7 checkpoint.interval=9 train.patience=7 optim.average_fraction=0.5": set(),
-}
-
-
-@pytest.mark.parametrize(("words", "follows"), GIVEN.items(), ids=[words.partition("=")[0] for words in GIVEN])
-def test_what_was_given_stays_and_all_else_is_chosen_as_without_it(words, follows, corpora):
-    settings = words.split()
-    free, choice = choice_for(corpora[3000]), choice_for(corpora[3000], *settings)
-    assert difference(choice.config, apply_overrides(choice.config, settings)) == []
-    own, changed = {word.partition("=")[0] for word in settings}, difference(free.config, choice.config)
-    assert {change.key for change in changed} == own | follows
-    chosen = [{key for key, by in one.settings.sources.items() if by is Source.CHOSEN} for one in (free, choice)]
-    assert chosen[1] == chosen[0] - own == choice.settings.reasons.keys()
-
-
 # What else is chosen in another way if one setting is given alone; nothing follows from the others.
 LENGTH = {"train.max_steps", "train.eval_interval", "checkpoint.interval", "optim.warmup_steps"}
 FOLLOWS = {
@@ -238,7 +214,9 @@ FOLLOWS = {
     "model.n_head": {"model.n_embd"},
     "model.n_embd": {"model.n_head", "model.dropout"},
     "model.block_size": {"train.max_steps"},
-    "optim.name": GIVEN["optim.name=adamw"],
+    "optim.name": {
+        *("model.positions", "model.bias", "model.block_size", "model.dropout", "optim.learning_rate", "train.batch_size")
+    },
     "train.batch_size": LENGTH,
     "train.accumulate": {"train.batch_size"},
     "train.teachers": {*LENGTH, "model.dropout", "optim.average_fraction"},
@@ -282,7 +260,8 @@ def test_of_every_setting_that_is_given_alone_only_what_depends_on_it_is_chosen_
         settings = planned({section: {name: given_}})
         config = settings.values
         assert flat(config)[key] == given_ and settings.reasons.keys() - {"data.format"} == chosen - {key}, key
-        assert {change.key for change in difference(free, config)} - {key, "data.format"} <= FOLLOWS.get(key, set()), key
+        assert {change.key for change in difference(free, config)} - {key, "data.format"} == FOLLOWS.get(key, set()), key
+        assert {key for key, by in settings.sources.items() if by is Source.CHOSEN} == settings.reasons.keys()
 
 
 @pytest.mark.parametrize("preferred", OPTIMIZERS)
