@@ -175,13 +175,11 @@ def choose(settings: Settings, job: Job, *, optimizer: str) -> Choice:
         timing = min(TIMING_SECONDS_GPU, TIMING_SHARE_GPU * job.seconds)
         job = dataclasses.replace(job, seconds=job.seconds - timing, timing=timing)
     shapes = list(shapes_of(settings, job, optimizer))
-    for _ in range(SIZES_TIMED):
+    for timed in range(SIZES_TIMED + 1):
         choice = _choose(shapes, settings, job, optimizer=optimizer)
-        if job.speeds.is_known(choice.config):
+        if timed == SIZES_TIMED or job.speeds.is_known(choice.config):
             break
         job.speeds.measured(choice.config)  # which may make another one the best
-    else:
-        choice = _choose(shapes, settings, job, optimizer=optimizer)
     return choice
 
 

@@ -200,8 +200,10 @@ def _open(
     known, later = choice.time_model or job.speeds.time_model(config), choice.models.seconds_after(1)
     budget = Budget(asked.limit, started=started, later=later, known=known)
     begun = None if start is None else Start(name=options.start or start.run, is_run=options.start is None)
-    stage = Stage(models=choice.models, start=begun, length=_length(choice, budget, characters=len(corpus.train)))
-    is_long = is_worth_compiling(seconds_of_steps(config, stage, budget, characters=len(corpus.train)))
+    longest, steps = longest_run(config, epochs=choice.models.epochs, characters=len(corpus.train)), config.train.max_steps
+    steps = min(steps, longest) if budget.limit is None else budget.least(steps)  # with a limit, the first measurement decides
+    stage = Stage(models=choice.models, start=begun, length=Length.of(config, steps=steps))
+    is_long = is_worth_compiling(seconds_of_steps(stage, budget, longest=longest))
     environment: dict[str, str | int | bool] = {"compile": is_long and not options.find_lr}
     return Opening(
         state=SavedState(
@@ -319,17 +321,10 @@ def _try_starts(asked: Asked, job: Job, named: Named, *, expected: float | None)
     return try_starts(asked, job, expected=expected)
 
 
-def _length(choice: Choice, budget: Budget, *, characters: int) -> Length:
-    """The length of a new model: no longer than its epochs allow, and with a time limit, long enough to measure its speed."""
-    longest = longest_run(choice.config, epochs=choice.models.epochs, characters=characters)
-    steps = choice.config.train.max_steps
-    return Length.of(choice.config, steps=min(steps, longest) if budget.limit is None else budget.least(steps))
-
-
-def seconds_of_steps(config: Config, stage: Stage, budget: Budget, *, characters: int) -> float:
-    """The seconds that all models of a run spend in steps, about, at the speed of the first one, which the budget knows."""
+def seconds_of_steps(stage: Stage, budget: Budget, *, longest: int) -> float:
+    """The seconds that all models of a run spend in steps, about, each in `longest` steps at most, at the speed of the first
+    one, which the budget knows."""
     assert budget.known is not None
-    longest = longest_run(config, epochs=stage.models.epochs, characters=characters)
     seconds = budget.known.step * (stage.length.steps if budget.share is None else longest)
     times = stage.models.count + TEACHER_TIME * (stage.models.count - 1)
     return times * min(seconds, math.inf if budget.share is None else budget.share)

@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from torch.utils.tensorboard import summary
-
 from chargpt.errors import NotFinite, UserError
 from chargpt.formatting import shown
 from chargpt.interrupt import Interrupt
@@ -58,7 +56,7 @@ def find_learning_rate(options: TrainOptions, *, root: Path) -> int:
             events = EventFile(place, purge_step=0)
             with events.file:
                 for step, loss in enumerate(values, 1):
-                    events.add(step, summary.scalar("find-lr/loss", loss))
+                    events.log(step, {"find-lr/loss": loss})
         notice(Kind.CURVES, f"to see the losses of each rate: python -m tensorboard.main --logdir {shown(folder)}")
     return interrupt.exit_code
 

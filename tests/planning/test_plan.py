@@ -10,7 +10,7 @@ from helpers import TINY_FILE, apply_overrides
 
 import train
 from chargpt.commands.text import main
-from chargpt.config import Config, ModelConfig, TrainConfig
+from chargpt.config import Config
 from chargpt.device import memory_free
 from chargpt.errors import UserError
 from chargpt.notices import Kind
@@ -158,22 +158,21 @@ def test_the_memory_that_is_free_is_what_torch_tells_of_a_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "limit, step, epochs, models, seconds",
+    "limit, step, longest, models, seconds",
     [
-        (3600, 0.003, 60.0, 1, 0.003 * 60 * 50),  # an hour for a short text ends long before
-        (3600, 0.003, 60.0, 4, 0.003 * 60 * 50 * 5),  # the last one learns from three teachers, and takes twice as long
-        (600, 10.0, None, 1, 600),  # a long text takes the limit
-        (600, 10.0, None, 2, 600 * (2 + 1 / 3)),
-        (None, 0.1, None, 1, 0.1 * 77),  # a length that is given
+        (3600, 0.003, 3000, 1, 0.003 * 3000),  # an hour for a short text ends long before
+        (3600, 0.003, 3000, 4, 0.003 * 3000 * 5),  # the last one learns from three teachers, and takes twice as long
+        (600, 10.0, 10**12, 1, 600),  # a long text takes the limit
+        (600, 10.0, 10**12, 2, 600 * (2 + 1 / 3)),
+        (None, 0.1, 10**12, 1, 0.1 * 77),  # a length that is given
     ],
 )
-def test_the_seconds_of_all_steps_of_a_run_decide_whether_it_is_compiled(limit, step, epochs, models, seconds):
-    config = Config(model=ModelConfig(block_size=100), train=TrainConfig(batch_size=10))  # 50 steps in an epoch
-    of_models = Models(count=models, epochs=epochs, seconds=limit)
+def test_the_seconds_of_all_steps_of_a_run_decide_whether_it_is_compiled(limit, step, longest, models, seconds):
+    of_models = Models(count=models, seconds=limit)
     later = of_models.seconds_after(1) if limit else 0.0
     budget = Budget(None if limit is None else limit + later, later=later, known=TimeModel(step, 0.0))
     stage = Stage(models=of_models, length=Length(steps=77, warmup=0, interval=10))
-    assert seconds_of_steps(config, stage, budget, characters=50_000) == pytest.approx(seconds, rel=1e-6)
+    assert seconds_of_steps(stage, budget, longest=longest) == pytest.approx(seconds, rel=1e-6)
 
 
 def test_a_setting_is_chosen_or_given_by_a_preset_a_file_or_the_command_line(text, tmp_path):
