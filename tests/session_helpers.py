@@ -15,6 +15,7 @@ from chargpt.interrupt import Interrupt
 from chargpt.pages.follow import Following
 from chargpt.planning import budget, speeds
 from chargpt.planning.cli import parse_options
+from chargpt.planning.plan import Opening, make_plan
 from chargpt.project import project_root
 from chargpt.session.session import Session
 from chargpt.training.group import Group
@@ -54,6 +55,12 @@ def opened(words: Sequence[str], *, root: Path | None = None) -> Session:
     """The session that train.py makes of these words of a command line."""
     options, where = parse_options(words), {"root": root or project_root(), "group": Group()}
     return train.open_session(train.planned(options, started=time.perf_counter(), **where), options, **where)
+
+
+def planned(text: Path, folder: Path, *words: str) -> Opening:
+    """What train.py plans for a run on one thread in this folder, which also has the cache."""
+    place = ["--run", f"{folder}/run", f"data.cache={folder}/cache", "runtime.threads=1"]
+    return make_plan(parse_options([str(text), *place, *words]), root=project_root())
 
 
 def trained(text: Path, folder: Path, *words: str) -> Path:

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import torch
 from helpers import apply_overrides, logged
+from session_helpers import planned
 
 import train
 from chargpt.config import Config
 from chargpt.errors import UserError
 from chargpt.planning.adaptation import EPOCHS, FEWEST_EPOCHS, SMALL, SMALL_SPLIT, adapt
 from chargpt.planning.chosen_for_time import Job
-from chargpt.planning.cli import TrainOptions, parse_options
+from chargpt.planning.cli import TrainOptions
 from chargpt.planning.initial_settings import Asked
-from chargpt.planning.plan import Opening, make_plan
+from chargpt.planning.plan import Opening
 from chargpt.project import project_root
 from chargpt.runs.checkpoint_schema import parameter_count
 from chargpt.runs.load import find_checkpoint
@@ -39,10 +40,7 @@ def other(text, tmp_path) -> Path:
 
 
 def begun(text: Path, learned: Path, *words: str) -> Opening:
-    cache = f"data.cache={text.parent}/cache"
-    return make_plan(
-        parse_options([str(text), "--init-from", str(learned), cache, "runtime.threads=1", *words]), root=project_root()
-    )
+    return planned(text, text.parent, "--init-from", str(learned), *words)
 
 
 def adapted(settings: Settings, corpus: Corpus, distance: float) -> Config:

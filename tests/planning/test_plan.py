@@ -2,11 +2,11 @@
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from helpers import TINY_FILE, apply_overrides
+from session_helpers import planned
 
 import train
 from chargpt.commands.text import main
@@ -15,12 +15,10 @@ from chargpt.device import memory_free
 from chargpt.errors import UserError
 from chargpt.notices import Kind
 from chargpt.planning.budget import Budget, TimeModel
-from chargpt.planning.cli import parse_options
 from chargpt.planning.initial_settings import DEFAULT_SECONDS
 from chargpt.planning.memory import NoMemory, check_memory, memory_needed
-from chargpt.planning.plan import Opening, make_plan, seconds_of_steps
+from chargpt.planning.plan import Opening, seconds_of_steps
 from chargpt.planning.speeds import training_speed
-from chargpt.project import project_root
 from chargpt.runs.stage import Length, Models, Stage
 from chargpt.settings import Source
 from chargpt.training.batches import Batches
@@ -29,11 +27,6 @@ TINY = ["--config", "tiny", "train.max_steps=20", "train.sample_length=0", "runt
 KEY = "optim.weight_decay"
 STEPS = ["train.max_steps=3", "train.eval_interval=2", "train.sample_length=0", "runtime.threads=1", "model.n_embd=16"]
 VARY = ("estimate", "training")  # labels of lines that depend on the machine's speed
-
-
-def planned(text: Path, folder: Path, *words: str) -> Opening:
-    place = [f"data.cache={folder}/cache", "runtime.threads=1"]
-    return make_plan(parse_options([str(text), "--run", f"{folder}/run", *place, *words]), root=project_root())
 
 
 def said(plan: Opening, kind: Kind) -> str:

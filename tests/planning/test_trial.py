@@ -4,18 +4,18 @@ import functools
 from pathlib import Path
 
 import pytest
+import session_helpers
 import torch
 
 from chargpt.config import Config
 from chargpt.notices import Kind
 from chargpt.planning import trial
 from chargpt.planning.chosen_for_time import Job, loss_by_law
-from chargpt.planning.cli import TrainOptions, parse_options
+from chargpt.planning.cli import TrainOptions
 from chargpt.planning.initial_settings import Asked
 from chargpt.planning.law import Text
-from chargpt.planning.plan import Opening, make_plan
+from chargpt.planning.plan import Opening
 from chargpt.planning.trial import LONG_ENOUGH, NEAR, TRIED, Trial, expected_loss, trials_of, try_starts
-from chargpt.project import project_root
 from chargpt.runs import load
 from chargpt.runs.stage import Start
 from chargpt.settings import Settings, apply
@@ -39,11 +39,9 @@ def three_starts(monkeypatch) -> None:
     monkeypatch.setattr("chargpt.planning.speeds.training_speed", lambda config, corpus, teachers: 2e4)
 
 
-def planned(folder: Path, content: str, *words: str, threads: int = 1) -> Opening:
-    text = folder / "text.txt"
-    text.write_text(content, encoding="utf-8")
-    place = ["--run", f"{folder}/run", f"data.cache={folder}/cache", f"runtime.threads={threads}"]
-    return make_plan(parse_options([str(text), *place, *words]), root=project_root())
+def planned(folder: Path, content: str, *words: str) -> Opening:
+    (folder / "text.txt").write_text(content, encoding="utf-8")
+    return session_helpers.planned(folder / "text.txt", folder, *words)
 
 
 def said(plan: Opening) -> str:
@@ -77,7 +75,7 @@ def test_losses_before_a_training_are_computed_by_the_threads_that_are_asked_for
 
     monkeypatch.setattr(trial, "loss_on", watched)
     before = torch.get_num_threads()
-    planned(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000], "--minutes", "1", threads=3)
+    planned(tmp_path, PROSE.read_text(encoding="utf-8")[:20_000], "--minutes", "1", "runtime.threads=3")
     assert used == {3} and torch.get_num_threads() == before
 
 

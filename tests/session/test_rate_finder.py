@@ -7,15 +7,13 @@ import signal
 
 import pytest
 import torch
+from session_helpers import planned
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import train
 from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
 from chargpt.notices import Kind
-from chargpt.planning.cli import parse_options
-from chargpt.planning.plan import make_plan
-from chargpt.project import project_root
 from chargpt.session import rate_finder
 from chargpt.session.rate_finder import FACTOR, HOPELESS, MAX_RATES, try_rates
 
@@ -30,8 +28,7 @@ def short(monkeypatch) -> None:
 
 def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before(text, tmp_path, monkeypatch):
     """Each rate starts from the same weights and sees the same batches."""
-    words = [str(text), *SMALL, "--find-lr", "--run", f"{tmp_path}/x", f"data.cache={tmp_path}/cache"]
-    plan = make_plan(parse_options(words), root=project_root())
+    plan = planned(text, tmp_path, *SMALL, "--find-lr")
     before = plan.model.state_dict()["norm.weight"].clone()
     curve, again = (list(try_rates(plan, steps=6, interrupt=Interrupt())) for _ in range(2))
     assert curve == again and torch.equal(before, plan.model.state_dict()["norm.weight"])
@@ -45,12 +42,11 @@ def test_it_stops_when_a_rate_is_clearly_too_high_and_not_before(text, tmp_path,
 
 
 @pytest.mark.parametrize("longer", [1, 10, 100])
-def test_the_pull_to_the_first_weights_is_as_strong_in_the_sweep_as_in_the_run(longer, text, monkeypatch):
+def test_the_pull_to_the_first_weights_is_as_strong_in_the_sweep_as_in_the_run(longer, text, tmp_path, monkeypatch):
     """Over all its steps: a sweep is shorter, so each of its steps pulls more."""
     pulls, trainer = [], rate_finder.Trainer
     monkeypatch.setattr(rate_finder, "Trainer", lambda *given, **more: pulls.append(given[2]) or trainer(*given, **more))
-    words = [str(text), *SMALL, "optim.start_decay=0.001", f"train.max_steps={5 * longer}", "--find-lr"]
-    plan = make_plan(parse_options(words), root=project_root())
+    plan = planned(text, tmp_path, *SMALL, "optim.start_decay=0.001", f"train.max_steps={5 * longer}", "--find-lr")
     with Interrupt("") as interrupt:
         next(try_rates(plan, steps=5, interrupt=interrupt))
     (config,) = pulls

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import SHAPE, TINY_FILE, apply_overrides, bits, last_step, logged, publish_run
-from session_helpers import finish, opened, resume, resumed, trained
+from session_helpers import finish, opened, planned, resume, resumed, trained
 
 from chargpt.config import Config, DataConfig
 from chargpt.errors import UserError
 from chargpt.interrupt import Interrupt
 from chargpt.planning.budget import longest_run
 from chargpt.planning.cli import parse_options
-from chargpt.planning.plan import make_plan
 from chargpt.project import project_root
 from chargpt.runs.checkpoint import newest, publish
 from chargpt.runs.run import Run
@@ -165,8 +164,7 @@ def test_a_length_in_epochs_is_a_number_of_steps(text, tmp_path):
     """10,800 characters are for training; a step of the tiny preset takes 256."""
 
     def config(*words: str) -> Config:
-        place = [f"data.cache={tmp_path}/cache", "runtime.threads=1"]
-        return make_plan(parse_options([str(text), *words, *place, "--dry-run"]), root=project_root()).config
+        return planned(text, tmp_path, *words).config
 
     steps = -(-2 * 10800 // 256)
     assert config("--config", "tiny", "--epochs", "2").train.max_steps == steps
