@@ -1,13 +1,9 @@
 """A process of this project beside the present one, which no Ctrl-C of the terminal reaches."""
 
-import os
-import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-from chargpt.errors import UserError
 from chargpt.project import PACKAGE
 
 # Its own sys.path begins with the folder of the package, whatever is in the current folder.
@@ -23,15 +19,3 @@ def start(module: str, *arguments: str, stderr: int, python: str | None = None) 
         form["process_group"] = 0
     words = [python or sys.executable or "", "-c", CODE.format(module), module, str(PACKAGE.parent), *arguments]
     return subprocess.Popen(words, errors="replace", **form)
-
-
-def interpreter() -> str:
-    """The Python that runs this, or the one that a program which has Python inside has named. Raises UserError for none."""
-    from multiprocessing.spawn import get_executable
-
-    is_ours = not getattr(sys, "frozen", False)
-    for program in (sys.executable or "", os.fsdecode(get_executable() or "")):
-        if re.search("python|pypy", Path(program).name.lower()) and (is_ours or program != sys.executable):
-            return program
-    what = "has Python inside, and a training needs a Python of its own; name one with"
-    raise UserError(f"{sys.executable or 'this program'}: {what} multiprocessing.set_executable('/usr/bin/python3')")

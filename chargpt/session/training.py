@@ -7,8 +7,10 @@ import json
 import logging
 import numbers
 import os
+import re
 import signal
 import subprocess
+import sys
 import threading
 import warnings
 import weakref
@@ -190,8 +192,7 @@ class Training:
             check_places(options, root=project_root())
         screen, asked = SCREENS[check("show", show, one_of(*SCREENS))](), json.dumps(dataclasses.asdict(options))
         self._device = str(options.settings.get("runtime", {}).get("device", "auto"))
-        python = python_process.interpreter()
-        child = python_process.start("chargpt.session.child", asked, stderr=subprocess.STDOUT, python=python)
+        child = python_process.start("chargpt.session.child", asked, stderr=subprocess.STDOUT, python=interpreter())
         self._heard, self._pid = Heard(child, screen), os.getpid()
         weakref.finalize(self, self._heard.abandon, self._pid)
         threading.Thread(target=self._heard.listen, daemon=True, name="chargpt.Training").start()
@@ -345,3 +346,15 @@ def _plain(value: object, key: object) -> object:
         return value if isinstance(value, bool) else int(value) if isinstance(value, numbers.Integral) else float(value)
     what_to_do = "use keys such as 'train.max_steps', each with a number, a str, a bool or a tuple as its value"
     raise UserError(f"settings: {key}={value!r} given; {what_to_do}")
+
+
+def interpreter() -> str:
+    """The Python that runs this, or the one that a program which has Python inside has named. Raises UserError for none."""
+    from multiprocessing.spawn import get_executable
+
+    is_ours = not getattr(sys, "frozen", False)
+    for program in (sys.executable or "", os.fsdecode(get_executable() or "")):
+        if re.search("python|pypy", Path(program).name.lower()) and (is_ours or program != sys.executable):
+            return program
+    what = "has Python inside, and a training needs a Python of its own; name one with"
+    raise UserError(f"{sys.executable or 'this program'}: {what} multiprocessing.set_executable('/usr/bin/python3')")

@@ -207,7 +207,7 @@ def test_a_program_that_has_python_inside_is_told_to_name_one(frozen, program, n
     monkeypatch.setattr(sys, "frozen", frozen, raising=False)
     monkeypatch.setattr(multiprocessing.spawn, "get_executable", lambda: named)
     if taken:
-        assert python_process.interpreter() == taken
+        assert training.interpreter() == taken
     else:
         with pytest.raises(ValueError, match="multiprocessing.set_executable"):
             chargpt.train()
