@@ -94,13 +94,6 @@ def test_any_number_of_texts_has_the_logits_of_the_model(kernel, vocab_size, thr
                     assert np.abs(logits - exact[:count, read - 1]).max() > 2e-4
 
 
-def agree(in_c, model: GPT, length: int, options: SamplingOptions, *seeds: int, **more) -> np.ndarray:
-    """What both engines write."""
-    made = written(in_c(model), [[1, 4, 2]], length, options, *seeds, **more)
-    assert np.array_equal(made, written(torch_writer(model), [[1, 4, 2]], length, options, *seeds, **more))
-    return made
-
-
 @given(
     values=st.fixed_dictionaries({}, optional={name: VALUES[name] for name in c_texts.RULES}),
     letters=st.integers(1, VOCAB),
@@ -126,8 +119,12 @@ def test_the_rules_in_c_are_those_of_the_reference(in_c, monkeypatch, values, le
 
 @pytest.mark.parametrize(("top_p", "never_sampled"), [(1.0, ()), (0.9, tuple(range(0, 700, 2)))])
 def test_of_many_characters_each_is_drawn_as_by_torch(in_c, top_p, never_sampled):
-    model = clear_model(block_size=64, vocab_size=700, scale=2.0)
-    made = agree(in_c, model, 60, SamplingOptions(temperature=2.0, top_p=top_p), *range(20), never_sampled=never_sampled)
+    model, options = clear_model(block_size=64, vocab_size=700, scale=2.0), SamplingOptions(temperature=2.0, top_p=top_p)
+    made, by_torch = (
+        written(writer, [[1, 4, 2]], 60, options, *range(20), never_sampled=never_sampled)
+        for writer in (in_c(model), torch_writer(model))
+    )
+    assert np.array_equal(made, by_torch)
     assert len(np.unique(made)) > 200 and not {*made.flatten().tolist()} & set(never_sampled)
 
 
