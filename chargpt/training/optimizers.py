@@ -50,38 +50,30 @@ class Optimizer:
         self.scaling: Tensor | None = None  # the scale of the loss, and the steps since it changed
         if weights.precision == torch.float16:
             self.scaling = torch.tensor([FIRST_SCALE, 0.0], device=weights.vector.device)
-        copied = [name for name, wanted in (("start", config.start_decay), ("average", config.average_fraction)) if wanted]
-        self.states = [State(name, slice(0, len(weights.vector)), weights.vector.clone()) for name in copied]
+        self.states, whole = list[State](), slice(0, len(weights.vector))
+        self._first = self._state("start", whole, weights.vector.clone()) if config.start_decay else None
+        # Of the last weights; the trainer moves it.
+        self.mean = self._state("average", whole, weights.vector.clone()) if config.average_fraction else None
+
+    def _state(self, quantity: str, span: slice, vector: Tensor) -> Tensor:
+        self.states.append(State(quantity, span, vector))
+        return vector
 
     def _zeros(self, quantity: str, span: slice) -> Tensor:
         """A new state of zeros."""
-        self.states.append(State(quantity, span, torch.zeros_like(self._weights.vector[span])))
-        return self.states[-1].vector
-
-    def _copy(self, quantity: str) -> Tensor | None:
-        return next((state.vector for state in self.states if state.quantity == quantity), None)
+        return self._state(quantity, span, torch.zeros_like(self._weights.vector[span]))
 
     def step(self, rate: float | Tensor, skips: Tensor | None = None) -> None:
         """One update at learning rate `rate`. On a GPU, `skips` is 1 where it must change nothing, and 0 otherwise. With
         `start_decay`, the weights first move towards the first ones (L2-SP, arXiv 1802.01483), as weight decay does."""
-        if (first := self._copy("start")) is not None:
+        if self._first is not None:
             amount = rate * self._start_decay * _kept(skips)
-            self._weights.vector.lerp_(first, amount.clamp(max=1.0) if isinstance(amount, Tensor) else min(1.0, amount))
+            self._weights.vector.lerp_(self._first, amount.clamp(max=1.0) if isinstance(amount, Tensor) else min(1.0, amount))
         self.update(rate, skips)
 
     def update(self, rate: float | Tensor, skips: Tensor | None) -> None:
         """Update the weights by their gradient, as `step`."""
         raise NotImplementedError
-
-    def average(self, share: float) -> None:
-        """Move the mean of the weights, if there is one, by this share of its distance from those of now."""
-        if (mean := self._copy("average")) is not None:
-            mean.lerp_(self._weights.vector, share)
-
-    def take_average(self) -> None:
-        """Replace the weights by their mean, if there is one."""
-        if (mean := self._copy("average")) is not None:
-            self._weights.vector.copy_(mean)
 
     def rescale(self, overflows: Tensor) -> None:
         """Halve the scale of the loss if the gradient `overflows` (1), or double it after DOUBLED_AFTER steps without (0)."""

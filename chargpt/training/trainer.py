@@ -200,8 +200,8 @@ class Trainer:
 
     def _average(self) -> None:
         """Count the weights of now in the mean of the last part of the run, which replaces them at its end."""
-        if self.config.optim.average_fraction:
-            self.optimizer.average(1 / max(1.0, self._counted))
+        if self.optimizer.mean is not None:
+            self.optimizer.mean.lerp_(self.weights.vector, 1 / max(1.0, self._counted))
             self._end()
 
     @property
@@ -222,8 +222,9 @@ class Trainer:
     def take_mean(self) -> Tensor:
         """Replace the weights by their mean, if there is one. Returns those of the last step, to `restore` them."""
         last = self.weights.vector.clone()
-        self.optimizer.take_average()
-        self.weights.refresh()
+        if self.optimizer.mean is not None:
+            self.weights.vector.copy_(self.optimizer.mean)
+            self.weights.refresh()
         return last
 
     def restore(self, last: Tensor, progress: Progress) -> None:
