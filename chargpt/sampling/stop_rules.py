@@ -29,7 +29,7 @@ def too_few_lines(samples: Sequence["StopRules"], options: SamplingOptions) -> M
     if not options.unique or worst is None or not worst.missing:
         return None
     what = f"only {options.lines - worst.missing:,} of {options.lines:,} lines were written"
-    if worst.has_given_up:
+    if worst.attempts_left == 0:
         return Message(f"{what}, since the next {ATTEMPTS:,} were blank, banned or not new; raise ", Option("temperature"))
     return Message(f"{what}; raise ", Option("length"))
 
@@ -58,7 +58,7 @@ class StopRules:
         self._excluded: Container[str] = () if excluded is None else excluded
         self._in_lines = options.unique or bool(options.ban_word) or excluded is not None
         self._options, self._continues_line = options, begun != ""
-        self._attempts_left = ATTEMPTS
+        self.attempts_left = ATTEMPTS  # lines that may still be removed in a row
         self._held, self._line = list[Character](), list[Character]()  # what may begin a stop text; the line that has begun
         self._written, self._newline = set[str](), list[Character]()  # with `unique`: the lines, and what ends the last one
 
@@ -84,11 +84,6 @@ class StopRules:
         self._decode(self._decoder.finish())
         released = self._release(len(self._held))
         return released if self.stopped or self._unique or self._is_removed(text_of(self._line)) else released + self._line
-
-    @property
-    def has_given_up(self) -> bool:
-        """Whether the sample has ended since too many lines in a row were removed."""
-        return self._attempts_left == 0
 
     def _decode(self, text: str) -> None:
         for character in text:
@@ -122,10 +117,10 @@ class StopRules:
         removed = self._is_removed(text)
         self._continues_line &= removed
         if removed:
-            self._attempts_left -= 1
-            self.stopped = self._unique and self._attempts_left == 0
+            self.attempts_left -= 1
+            self.stopped = self._unique and self.attempts_left == 0
             return []
-        self.missing, self._attempts_left = self.missing - 1, ATTEMPTS
+        self.missing, self.attempts_left = self.missing - 1, ATTEMPTS
         self.stopped = self.missing == 0
         if not self._unique:
             return line if self.stopped else [*line, newline]

@@ -145,7 +145,7 @@ def test_a_sample_ends_after_too_many_lines_in_a_row_that_are_removed_and_not_in
         new = ["".join(pair) for pair in itertools.product("abcd", "abcdx")][1:]
         written = "".join(pieces(rules, "aa\n" + "".join("aa\n" * count + f"{line}\n" for count, line in zip(repeats, new))))
     ends = next((i for i, count in enumerate(repeats) if count >= 10), len(repeats))
-    assert written.split("\n") == ["aa", *new[:ends]] and rules.has_given_up == (ends < len(repeats))
+    assert written.split("\n") == ["aa", *new[:ends]] and (rules.attempts_left == 0) == (ends < len(repeats))
 
 
 def test_a_stop_text_is_normalised_as_the_training_text_was():
