@@ -30,16 +30,8 @@ from chargpt.training.item_batches import ItemBatches
 TINY_FILE = str(Path(__file__).with_name("tiny.yaml"))
 TOKENIZER = Tokenizer("\n abcdefgh中")
 # A run in which evaluations, logs and saves come at different steps.
-SHORT_RUN = [
-    "--config",
-    "tiny",
-    "train.max_steps=12",
-    "train.eval_interval=4",
-    "train.log_interval=1",
-    "checkpoint.interval=3",
-    "train.sample_length=5",
-    "runtime.threads=1",
-]
+SHORT_RUN = "--config tiny train.max_steps=12 train.eval_interval=4 train.log_interval=1 checkpoint.interval=3".split()
+SHORT_RUN += ["train.sample_length=5", "runtime.threads=1"]
 SHAPE = GPTConfig(n_layer=1, n_head=2, n_embd=16, block_size=16, bias=True)
 
 

@@ -35,44 +35,33 @@ def test_without_a_reason_nothing_is_due():
     assert not (asked.decide_on_teachers or asked.evaluate or asked.save or asked.record or asked.sample)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"evaluated": None, "val_loss": None, "best_loss": None, "best_step": None},
-        {"step": 200},
-        {"interval": 10},
-        {"without_gain": 2, "config": PATIENT},
-    ],
-    ids=["nothing evaluated yet", "an interval ago", "a planned interval ago", "finished"],
-)
+EVALUATES = {
+    "nothing evaluated yet": {"evaluated": None, "val_loss": None, "best_loss": None, "best_step": None},
+    "an interval ago": {"step": 200},
+    "a planned interval ago": {"interval": 10},
+    "finished": {"without_gain": 2, "config": PATIENT},
+}
+
+
+@pytest.mark.parametrize("row", EVALUATES.values(), ids=EVALUATES)
 def test_rows_of_evaluate(row):
     assert due(**row).evaluate
     assert not due(**{**row, "evaluated": row.get("step", PROGRESS.step), **EVALUATED}).evaluate  # this step is evaluated
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"evaluated": 110, "best_step": 110},
-        {"saved": saved_state(110, config=CONFIG, val_loss=None)},
-        {"evaluated": 110, "interval": 5, "saved": None},
-        {"config": with_settings("optim.learning_rate=0.5")},
-        {"interval": 50},
-        {"step": 150},
-        {"without_gain": 2, "config": PATIENT, "saved": saved_state(100, config=PATIENT)},
-        {"is_stopping": True},
-    ],
-    ids=[
-        "best",
-        "saved before it was evaluated",
-        "a planned evaluation",
-        "settings changed",
-        "length changed",
-        "interval",
-        "finished",
-        "signal",
-    ],
-)
+SAVES = {
+    "best": {"evaluated": 110, "best_step": 110},
+    "saved before it was evaluated": {"saved": saved_state(110, config=CONFIG, val_loss=None)},
+    "a planned evaluation": {"evaluated": 110, "interval": 5, "saved": None},
+    "settings changed": {"config": with_settings("optim.learning_rate=0.5")},
+    "length changed": {"interval": 50},
+    "interval": {"step": 150},
+    "finished": {"without_gain": 2, "config": PATIENT, "saved": saved_state(100, config=PATIENT)},
+    "signal": {"is_stopping": True},
+}
+
+
+@pytest.mark.parametrize("row", SAVES.values(), ids=SAVES)
 def test_rows_of_save(row):
     asked = due(**row)
     assert asked.save

@@ -173,14 +173,8 @@ def test_config_yaml_repeats_a_run_whose_length_was_fitted_at_the_peak_of_its_ra
 def test_the_time_that_a_model_does_not_use_is_for_the_next_one(text, tmp_path, monkeypatch):
     """The first one learns nothing, so patience ends it; what is left of its minute goes to the last one, which has two."""
     clock = clock_of_steps(monkeypatch, seconds=1.0)
-    words = ["--minutes", "3", "train.teachers=1"]
-    words += [
-        "train.patience=1",
-        "train.eval_interval=5",
-        "optim.learning_rate=1e-30",
-        "optim.schedule=cosine",
-        "checkpoint.interval=90",
-    ]
+    words = "--minutes 3 train.teachers=1 train.patience=1 train.eval_interval=5 checkpoint.interval=90".split()
+    words += ["optim.learning_rate=1e-30", "optim.schedule=cosine"]
     started = clock.now
     assert run(text, tmp_path, "early", *words) == 0
     last = newest(tmp_path / "early" / "stage-2")[0].state.progress
