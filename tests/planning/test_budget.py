@@ -1,6 +1,7 @@
 """The time of a training: what is promised of it holds in every life that a run may have."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -263,30 +264,42 @@ LIVES = {
 }
 
 
+def trained(
+    budget: Budget, clock: Machine, takes: Callable[[int], float], planned: int, *, interval: int = 100, longest: int = 10**12
+) -> list[int]:
+    """All lengths that are planned of a run whose steps take so many seconds each, and whose evaluations are as expected."""
+    length, lengths, evaluation, eval_interval, last = planned, list[int](), budget.known.evaluation, interval, -interval
+    budget.begin(step := 0, planned)
+    while step < length:
+        if step - last >= interval:
+            last = step
+            with budget.watch.paused(evaluates=True):
+                clock.now += evaluation
+        clock.now += takes(step)
+        budget.step_done()
+        step += 1
+        if budget.is_due(step):
+            with budget.watch.paused():
+                budget.measure()
+                length, interval = budget.length_that_fits(step, eval_interval=eval_interval, longest=longest)
+                budget.set_length(step, length_of(length, interval))
+                lengths.append(length)
+    return lengths
+
+
 def lived(life: Life, clock: Machine) -> float:
     """The seconds that the run takes, with what precedes and follows its steps."""
     clock.slowness, began, stops = life.slowness, clock.now, list(life.stops)
     budget = Budget(life.seconds, known=TimeModel(life.sees, life.evaluation))
-    clock.now += 2.0  # imports
-    length, done = budget.least(int(life.seconds / life.sees)), 0
-    eval_interval, last = max(1, length // 10), 0
-    interval = eval_interval
-    budget.begin(0, length)
-    while done < length:
-        if done == 0 or done - last >= interval:
-            last = done
-            with budget.watch.paused(evaluates=True):
-                clock.now += life.evaluation
+
+    def takes(step: int) -> float:
         while stops and clock.now - began >= stops[0][0]:
             clock.now += stops.pop(0)[1]
-        clock.now += ([0.01] + [takes for at, takes in life.speeds if clock.now - began >= at])[-1]
-        budget.step_done()
-        done += 1
-        if budget.is_due(done):
-            with budget.watch.paused():
-                budget.measure()
-                length, interval = budget.length_that_fits(done, eval_interval=eval_interval)
-                budget.set_length(done, length_of(length, interval))
+        return ([0.01] + [takes for at, takes in life.speeds if clock.now - began >= at])[-1]
+
+    clock.now += 2.0  # imports
+    planned = budget.least(int(life.seconds / life.sees))
+    trained(budget, clock, takes, planned, interval=max(1, planned // 10))
     clock.now += life.evaluation + 1.5 * life.slowness  # the last evaluation, and the report
     return clock.now - began
 
@@ -297,30 +310,13 @@ def test_a_run_ends_in_its_time_and_uses_it_whatever_happens(life, clock):
     assert LIVES[life].used * LIVES[life].seconds <= took <= LIVES[life].seconds + LIVES[life].late
 
 
-def train(seconds: float, *, step_times: list[float], planned: int, longest: int) -> tuple[int, set[int], float]:
-    """A run of at most so many `seconds` whose steps take the given times, over and over.
-
-    Returns its steps, all lengths that were planned, and the seconds that it took. An evaluation takes 0.2 s.
-    """
-    clock, step, length, lengths = Machine(), 0, planned, set()
+def run_for(seconds: float, step_times: list[float], planned: int, **longest: int) -> tuple[set[int], float]:
+    """The lengths that are planned of a run of so many `seconds`, whose steps take these times in turn, and what it takes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time_budget, "time", clock)
-        started = clock.now
-        budget = Budget(seconds)
-        budget.begin(0, planned)
-        while step < length:
-            if step % 100 == 0:
-                with budget.watch.paused(evaluates=True):
-                    clock.now += 0.2
-            clock.now += step_times[step % len(step_times)]
-            budget.step_done()
-            step += 1
-            if budget.is_due(step):
-                budget.measure()
-                length, _ = budget.length_that_fits(step, eval_interval=100, longest=longest)
-                budget.set_length(step, length_of(length))
-                lengths.add(length)
-    return step, lengths, clock.now - started
+        patch.setattr(time_budget, "time", clock := Machine())
+        began, budget = clock.now, Budget(seconds, known=TimeModel(0.05, 0.2))
+        lengths = trained(budget, clock, lambda step: step_times[step % len(step_times)], planned, **longest)
+        return {*lengths}, clock.now - began
 
 
 noise = st.lists(st.floats(0.005, 0.05), min_size=1, max_size=40)
@@ -331,13 +327,13 @@ def test_epochs_are_the_goal_where_they_limit_a_run_and_the_minutes_only_the_cei
     """There is time for the slowest steps, so the run reaches its epochs whatever noise the clock measures."""
     seconds = 1.2 * (AFTER_SECONDS + 0.05 * longest + 0.2 * (2 + longest / 100))
     planned = max(4 * (SETTLING_STEPS + 1), min(planned, longest))
-    steps, lengths, took = train(seconds, step_times=step_times, planned=planned, longest=longest)
-    assert lengths == {longest} and steps == longest and took <= seconds
+    lengths, took = run_for(seconds, step_times, planned, longest=longest)
+    assert lengths == {longest} and took <= seconds
 
 
 @given(step_times=noise, seconds=st.floats(20.0, 60.0))
 def test_where_the_time_limits_a_run_it_ends_in_time_and_uses_most_of_it(step_times, seconds):
-    _, _, took = train(seconds, step_times=step_times, planned=100, longest=10**12)
+    _, took = run_for(seconds, step_times, 100)
     assert 0.6 * (seconds - AFTER_SECONDS) <= took <= seconds + 1
 
 
@@ -348,5 +344,5 @@ phases = st.lists(st.tuples(st.floats(0.02, 0.1), st.floats(5.0, 60.0)), min_siz
 def test_a_machine_whose_speed_changes_all_the_time_does_not_make_a_run_late(phases, seconds):
     """Each phase has seconds of a step, and how many seconds it lasts."""
     step_times = [step for step, lasts in phases for _ in range(round(lasts / step))]
-    _, _, took = train(seconds, step_times=step_times, planned=100, longest=10**12)
+    _, took = run_for(seconds, step_times, 100)
     assert 0.6 * (seconds - AFTER_SECONDS) <= took <= seconds + SETTLED_SECONDS
