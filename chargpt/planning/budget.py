@@ -127,7 +127,8 @@ class Budget:
     | what it promises | how |
     |---|---|
     | The run ends in its limit, or 3 s later, whatever the machine does. | The steps are fitted again halfway through what is
-      left, and soon after the speed has changed; time is kept for what follows them, more of it beside other programs. |
+      left, soon after the speed has changed, and when the time is over, which ends them; time is kept for what follows them,
+      more of it beside other programs. |
     | On an idle machine, it uses 97 % of a limit of some minutes. | The steps that fit take all that is not kept. |
     | The rate falls to its end where the steps end. | The length that is fitted is that of the schedule. |
     | A disturbance makes no run shorter: the rate would not rise again. | Steps are slower only if the faster half of several
@@ -205,7 +206,7 @@ class Budget:
     def is_due(self, step: int) -> bool:
         """Whether to measure the speed now, after `step` steps of the model."""
         if self._next is not None:
-            return self.limit is not None and (step == self._next or self._has_changed)
+            return self.limit is not None and (step == self._next or self._has_changed or self.left < 0)
         # A short run may end before its speed is known well; then a quarter of its steps must suffice.
         short = self.watch.steps > SETTLING_STEPS and self.watch.steps >= self._steps_left // 4
         return self.watch.seconds >= SETTLED_SECONDS or short

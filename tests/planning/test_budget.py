@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from helpers import Clock as Machine
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chargpt.planning import budget as time_budget
@@ -278,7 +278,7 @@ def trained(
         clock.now += takes(step)
         budget.step_done()
         step += 1
-        if budget.is_due(step):
+        if step < length and budget.is_due(step):  # as a session asks
             with budget.watch.paused():
                 budget.measure()
                 length, interval = budget.length_that_fits(step, eval_interval=eval_interval, longest=longest)
@@ -341,8 +341,9 @@ phases = st.lists(st.tuples(st.floats(0.02, 0.1), st.floats(5.0, 60.0)), min_siz
 
 
 @given(phases=phases, seconds=st.floats(60.0, 600.0))
+@example(phases=[(0.08, 20.5), (0.02, 6.0)], seconds=60.0)  # slow again just before the end
 def test_a_machine_whose_speed_changes_all_the_time_does_not_make_a_run_late(phases, seconds):
     """Each phase has seconds of a step, and how many seconds it lasts."""
     step_times = [step for step, lasts in phases for _ in range(round(lasts / step))]
     _, took = run_for(seconds, step_times, 100)
-    assert 0.6 * (seconds - AFTER_SECONDS) <= took <= seconds + SETTLED_SECONDS
+    assert 0.6 * (seconds - AFTER_SECONDS) <= took <= seconds + 0.4  # a step and an evaluation
