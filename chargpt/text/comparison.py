@@ -15,7 +15,7 @@ from chargpt.config import DataConfig
 from chargpt.text.cache import EncodedText
 from chargpt.text.document import TRAIN, VAL
 from chargpt.text.growth import Growth, Stretch
-from chargpt.text.ids import Cutter, Split, split_of
+from chargpt.text.ids import Cutter, Part, Split, split_of
 from chargpt.text.reading import TextReader
 from chargpt.text.tokenizer import CODE_POINTS, FOLDED, code_points
 
@@ -166,25 +166,25 @@ def divided(passages: Sequence[Passage], config: DataConfig, *, ends: Sequence[i
     cutters: dict[_Kind, Cutter] = {(NEW, True): Cutter(of_new), (TRAIN, False): Cutter(repeated)}
     stretches = list[Stretch]()
     for passage in passages:
-        end = passage.start
-        cutter = cutters.get((passage.side, passage.is_new)) or Cutter([(passage.end - end, passage.side)])
-        for size, split in cutter.cut(passage.end - end):
-            end += size
+        whole = passage.end - passage.start
+        cutter = cutters.get((passage.side, passage.is_new)) or Cutter([(whole, passage.side)])
+        for size, split in cutter.cut(whole):
             if stretches and (stretches[-1].split, stretches[-1].is_new) == (split, passage.is_new):
-                stretches.pop()
-            stretches.append(Stretch(end, split, passage.is_new))
+                size += stretches.pop().size
+            stretches.append(Stretch(size, split, passage.is_new))
     return stretches
 
 
-def _repeated(known: int, learned: int) -> list[tuple[int, int | None]]:
+def _repeated(known: int, learned: int) -> list[Part]:
     """The stretches of a text of which `known` characters were learned, if there are `learned` new ones: blocks of it, spread
     evenly, are learned again. The whole would take most of the time, and teach little. If nothing is new, all of it is left."""
     wanted = max(LEAST_REPEATED, learned * REPEATED / (1 - REPEATED))
     if not learned or wanted >= known:
         return [(known, TRAIN)]
     blocks = min(MOST_BLOCKS, max(1, round(wanted / BLOCK)))
+    again = round(wanted / blocks)
     starts = [known * number // blocks for number in range(blocks + 1)]
-    return [each for start, end in pairwise(starts) for each in ((start + round(wanted / blocks), TRAIN), (end, None))]
+    return [each for start, end in pairwise(starts) for each in ((again, TRAIN), (end - start - again, None))]
 
 
 def _by_document(passages: Sequence[Passage], ends: Sequence[int]) -> Iterator[Passage]:
@@ -196,15 +196,15 @@ def _by_document(passages: Sequence[Passage], ends: Sequence[int]) -> Iterator[P
         yield from (dataclasses.replace(passage, start=start, end=end) for start, end in edges)
 
 
-def _division(sizes: Sequence[int], config: DataConfig) -> Sequence[tuple[int, int | None]]:
+def _division(sizes: Sequence[int], config: DataConfig) -> Sequence[Part]:
     """The stretches of new passages of these sizes, joined: of documents, if there are enough of them, whole ones validate."""
     if config.split != "document":
         return split_of(sum(sizes), config).stretches
     if len(sizes) * config.val_fraction < 1:
         return split_of(sum(sizes), dataclasses.replace(config, split="position")).stretches
-    done, found = [0, 0], list[tuple[int, int | None]]()
+    done, found = [0, 0], list[Part]()
     for size in sizes:
         side = VAL if done[VAL] < config.val_fraction * sum(done) else TRAIN
         done[side] += size
-        found.append((sum(done), side))
+        found.append((size, side))
     return found

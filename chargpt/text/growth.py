@@ -1,8 +1,6 @@
 """How the text of a run goes on from those of earlier runs. comparison.py finds it out."""
 
-import itertools
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +14,7 @@ MOST = 10**15  # characters of a stretch
 class Stretch:
     """A part of a text, which begins where the one before it ends."""
 
-    end: int  # in characters
+    size: int  # in characters
     split: int | None  # TRAIN, VAL, or None for neither
     is_new: bool  # no earlier run has read it
 
@@ -31,7 +29,7 @@ class Growth:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; `from_json` returns an equal growth. A stretch is a letter of KINDS and its size: t1200."""
         letters = {kind: letter for letter, kind in KINDS.items()}
-        parts = (f"{letters[one.split, one.is_new]}{one.end - start}" for start, one in self._parts())
+        parts = (f"{letters[one.split, one.is_new]}{one.size}" for one in self.stretches)
         return {"earlier": self.earlier, "stretches": " ".join(parts)}
 
     @classmethod
@@ -41,20 +39,20 @@ class Growth:
         earlier, found = data["earlier"], data["stretches"]
         if not all(isinstance(one, str) for one in earlier):
             raise ValueError("earlier: not names of texts")
-        if isinstance(found, list):
-            found = cls(stretches=[Stretch(**one) for one in found]).to_json()["stretches"]
-        sizes, stretches = [int(part[1:]) for part in found.split()], list[Stretch]()
-        if not all(0 < size < MOST for size in sizes):
+        if isinstance(found, list):  # with the end of each in place of its size
+            starts = [0, *(one["end"] for one in found)]
+            sizes = [Stretch(one["end"] - start, one["split"], one["is_new"]) for start, one in zip(starts, found)]
+            found = cls(stretches=sizes).to_json()["stretches"]
+        stretches = [Stretch(int(part[1:]), *KINDS[part[0]]) for part in found.split()]
+        if not all(0 < one.size < MOST for one in stretches):
             raise ValueError("stretches: not their sizes")
-        for part, end in zip(found.split(), itertools.accumulate(sizes)):
-            stretches.append(Stretch(end, *KINDS[part[0]]))
         return cls(earlier=earlier, stretches=stretches)
 
     def describe(self) -> str:
         """How much of a text is new, and what of it is held out."""
         sizes = Counter[tuple[bool, int | None]]()
-        for start, stretch in self._parts():
-            sizes[stretch.is_new, stretch.split] += stretch.end - start
+        for stretch in self.stretches:
+            sizes[stretch.is_new, stretch.split] += stretch.size
         known, new = (sum(size for (is_new, _), size in sizes.items() if is_new == wanted) for wanted in (False, True))
         held = f"{new:,} characters are new, {sizes[True, VAL]:,} of them for validation"
         return f"{held}; of {known:,} others, which the run has read, {sizes[False, VAL]:,} validate as before"
@@ -62,13 +60,7 @@ class Growth:
     def held_out(self, *, is_new: bool) -> list[slice]:
         """Where the validation split has what is new, or what an earlier run holds out too."""
         found, at = list[slice](), 0
-        for start, stretch in self._parts():
-            if stretch.split == VAL:
-                size = stretch.end - start
-                found += [slice(at, at + size)] * (stretch.is_new == is_new)
-                at += size
+        for stretch in (one for one in self.stretches if one.split == VAL):
+            found += [slice(at, at + stretch.size)] * (stretch.is_new == is_new)
+            at += stretch.size
         return found
-
-    def _parts(self) -> Iterator[tuple[int, Stretch]]:
-        """The stretches with their starts."""
-        return zip([0, *(stretch.end for stretch in self.stretches)], self.stretches)

@@ -4,7 +4,7 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,7 @@ from chargpt.text.tokenizer import CODE_POINTS, Tokenizer, code_points
 if TYPE_CHECKING:  # of a list of items
     from chargpt.text.item_stream import ItemCounts
 
+Part = tuple[int, int | None]  # the size of a part of a text, and the split that it is in; None: in no split
 Encoded = Iterable[tuple[int, memoryview]]  # ids in pieces, each with its split
 BLOCKS = 10  # of the validation split with data.split=blocks
 # Characters on each side of a block that are in no split, so that it does not go on with what was learned; at most.
@@ -35,36 +36,35 @@ MARGIN, MARGIN_SHARE = 500, 0.1  # the second as a share of the block
 class Split:
     """How a text is divided: with its documents and its vocabulary, all that its ids depend on."""
 
-    stretches: tuple[tuple[int, int | None], ...]  # where each ends, and the split that it is in; None: in no split
+    stretches: tuple[Part, ...]
     order: Literal["none", "lines"] = "none"  # of its lines
 
     @classmethod
     def of(cls, growth: Growth) -> "Split":
         """That of a text that has grown."""
-        parts = ((split, [*some]) for split, some in itertools.groupby(growth.stretches, lambda stretch: stretch.split))
-        return cls(stretches=tuple((some[-1].end, split) for split, some in parts))
+        parts = itertools.groupby(growth.stretches, lambda stretch: stretch.split)
+        return cls(stretches=tuple((sum(one.size for one in some), split) for split, some in parts))
 
     def size(self, split: int | None) -> int:
         """How many characters are in this split."""
-        starts = [0, *(end for end, _ in self.stretches)]
-        return sum(end - start for start, (end, number) in zip(starts, self.stretches) if number == split)
+        return sum(size for size, number in self.stretches if number == split)
 
 
 class Cutter:
     """Divides pieces as if they were one text with these stretches."""
 
-    def __init__(self, stretches: Sequence[tuple[int, int | None]]) -> None:
-        self._left, self._done = [*reversed(stretches)], 0
+    def __init__(self, stretches: Iterable[Part]) -> None:
+        self._left = [*stretches][::-1]
 
-    def cut(self, size: int) -> Iterator[tuple[int, int | None]]:
-        """The parts of the next piece: their sizes and splits."""
+    def cut(self, size: int) -> Iterator[Part]:
+        """The parts of the next piece."""
         while size:
-            end, split = self._left[-1]
-            if part := min(size, end - self._done):
+            left, split = self._left.pop()
+            if left > size:
+                self._left.append((left - size, split))
+            if part := min(size, left):
                 yield part, split
-            size, self._done = size - part, self._done + part
-            if self._done == end:
-                self._left.pop()
+            size -= part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,9 @@ class TextCounts:
     @property
     def read(self) -> tuple[str, dict[str, Any]]:
         """What a fingerprint depends on, beside the vocabulary: the documents and the split."""
-        return self.digest, asdict(self.split)
+        ends = itertools.accumulate(size for size, _ in self.split.stretches)
+        stretches = [(end, split) for end, (_, split) in zip(ends, self.split.stretches)]
+        return self.digest, {"stretches": stretches, "order": self.split.order}
 
 
 def count_characters(reader: TextReader) -> TextCounts:
@@ -119,7 +121,7 @@ def notes_of(reader: TextReader) -> list[str]:
 
 def split_of(characters: int, config: DataConfig) -> Split:
     """How a text of this many characters, without those for validation alone, is divided."""
-    stretches: list[tuple[int, int | None]] = [(int(characters * (1 - config.val_fraction)), TRAIN), (characters, VAL)]
+    stretches: list[Part] = [(int(characters * (1 - config.val_fraction)), TRAIN), (characters, VAL)]
     if config.val_text or config.split == "document":
         stretches = [(characters, TRAIN)]
     elif config.split == "blocks":
@@ -130,8 +132,8 @@ def split_of(characters: int, config: DataConfig) -> Split:
             stretches += [(start - margin, TRAIN), (start, None), (start + size, VAL), (start + size + margin, None)]
         stretches.append((characters, TRAIN))
     ends = [0, *(end for end, _ in stretches)]
-    filled = tuple(one for one, before in zip(stretches, ends) if one[0] > before)
-    return Split(stretches=filled, order=config.shuffle)
+    sizes = ((end - start, part) for start, (end, part) in zip(ends, stretches) if end > start)
+    return Split(stretches=tuple(sizes), order=config.shuffle)
 
 
 def write_ids(

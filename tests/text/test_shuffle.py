@@ -1,6 +1,7 @@
 """How a text is divided: lines in an order that never changes, whole and in one part each; blocks with margins."""
 
 import hashlib
+import itertools
 from collections import Counter
 from unittest.mock import patch
 
@@ -56,9 +57,9 @@ def test_no_line_is_cut_or_in_both_parts(changes, end, load, tmp_path):
 @given(st.integers(0, 10**7), st.floats(0.001, 0.9))
 def test_blocks_in_the_middle_of_equal_parts_validate_with_margins_in_no_split(characters, fraction):
     stretches = split_of(characters, DataConfig(split="blocks", val_fraction=fraction)).stretches
-    ends = [end for end, _ in stretches]
-    assert ends == sorted({*ends}) and ends[-1:] == [characters] * bool(characters)
-    parts = [(start, end, part) for start, (end, part) in zip([0, *ends], stretches)]
+    ends = [0, *itertools.accumulate(size for size, _ in stretches)]
+    assert all(size > 0 for size, _ in stretches) and ends[-1] == characters
+    parts = [(start, end, part) for start, end, (_, part) in zip(ends, ends[1:], stretches)]
     size = int(characters / BLOCKS * fraction)
     blocks, margins = ([(start, end) for start, end, of in parts if of == part] for part in (VAL, None))
     assert len(blocks) == BLOCKS * (size > 0) and all(end - start == size for start, end in blocks)
