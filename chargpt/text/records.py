@@ -28,54 +28,30 @@ def documents_in(
     source: Source, structure: Structure, config: DataConfig, *, pieces: Iterable[str], noted: Noted
 ) -> Iterator[Document]:
     """The records of a file that `config` keeps, with their texts, which may be empty, and labels. Raises UserError."""
-    asked = _Asked(source, structure, config)
-    for record in asked.records(pieces, noted):
-        text = asked.text_of(record)
-        label = asked.label_of(record, text)
-        if asked.is_kept(record):
-            yield Document(label, (text,), Origin(source, record.line, is_record=True))
+    kind, pattern, field = structure.kind, config.label_pattern, partial(_Field, source=source, structure=structure)
+    assert kind.records is not None, "only a kind with a reader is read by its fields"
+    where, _, value = (" ".join(part.split()) for part in config.where.partition("="))
+    name = kind.field if kind.field and config.format != "fields" else config.field
+    text = field(name, "data.items" if config.items else "data.field")
+    author = [field(config.author, "data.author")] * bool(config.author)
+    words = [] if pattern else config.label_fields
+    parts = [place_of(source, word) if word in PLACES else field(word, "data.label") for word in words]
+    of_label = [part for part in parts if isinstance(part, _Field)]
+    kept = [field(where, "data.where")] * bool(where)
+    fields = [text, *author, *of_label, *kept]
+    wanted, labels = [each.name for each in fields], [each.name for each in of_label]
+    for record in kind.records(Text(pieces, source.label, structure, wanted, labels, noted)):
+        said = text.text_of(record)
+        said = spoken(author[0].text_of(record), said) if author else said
+        label: Label = tuple([part if isinstance(part, str) else part.text_of(record) for part in parts])
+        if pattern:
+            label = (found(pattern, record.fields.get(kind.pattern_field, said)),)
+        if all(canonical(each.text_of(record)) == canonical(value) for each in kept):
+            yield Document(label, (said,), Origin(source, record.line, is_record=True))
         else:
-            noted.setdefault(f"records where {asked.kept[0].name} is not {asked.value}, left out", []).append(record.line)
-    for field in asked.fields:
-        field.check_found()
-
-
-class _Asked:
-    """What is asked for of the records of a file: where their text and the parts of their label are, and which are kept."""
-
-    def __init__(self, source: Source, structure: Structure, config: DataConfig) -> None:
-        self._source, self._structure, self._pattern = source, structure, config.label_pattern
-        name, _, self.value = (" ".join(part.split()) for part in config.where.partition("="))
-        kind, words = structure.kind, [] if self._pattern else config.label_fields
-        field = partial(_Field, source=source, structure=structure)
-        text = kind.field if kind.field and config.format != "fields" else config.field
-        self.text = field(text, "data.items" if config.items else "data.field")
-        self.label = [place_of(source, word) if word in PLACES else field(word, "data.label") for word in words]
-        self.kept = [field(name, "data.where")] * bool(name)
-        self.author = [field(config.author, "data.author")] * bool(config.author)
-        self.fields = [each for each in (self.text, *self.author, *self.label, *self.kept) if isinstance(each, _Field)]
-
-    def records(self, pieces: Iterable[str], noted: Noted) -> Iterator[Record]:
-        """All records of the file, whose text `pieces` are. Raises UserError."""
-        assert self._structure.kind.records is not None, "only a kind with a reader is read by its fields"
-        labels = [part.name for part in self.label if isinstance(part, _Field)]
-        text = Text(pieces, self._source.label, self._structure, [field.name for field in self.fields], labels, noted)
-        return self._structure.kind.records(text)
-
-    def text_of(self, record: Record) -> str:
-        """The text of a record, after the name of its author if it is a message."""
-        said = self.text.text_of(record)
-        return spoken(self.author[0].text_of(record), said) if self.author else said
-
-    def label_of(self, record: Record, text: str) -> Label:
-        """The label of a record with this text."""
-        if self._pattern:
-            return (found(self._pattern, record.fields.get(self._structure.kind.pattern_field, text)),)
-        return tuple([part if isinstance(part, str) else part.text_of(record) for part in self.label])
-
-    def is_kept(self, record: Record) -> bool:
-        """Whether a record has the value that data.where names."""
-        return not self.kept or canonical(self.kept[0].text_of(record)) == canonical(self.value)
+            noted.setdefault(f"records where {kept[0].name} is not {value}, left out", []).append(record.line)
+    for each in fields:
+        each.check_found()
 
 
 def found(pattern: re.Pattern[str], text: str) -> str:
