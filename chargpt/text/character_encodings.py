@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from chargpt.errors import UserError
 from chargpt.text.advice import Advice, advice_on
-from chargpt.text.formats import binary_format
 from chargpt.text.markup import command_for
+from chargpt.text.not_text import binary_format
 from chargpt.text.source import SAMPLE, Source
 
 CERTAIN = 4  # characters beyond ASCII that are valid UTF-8: other encodings give this many only by design

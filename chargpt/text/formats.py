@@ -1,7 +1,6 @@
 """The table of readers: the kinds of files, and which of them a file is, by its first bytes and its name. To add a kind, write
 a module with its row, and add the row to KINDS: docs/design.md, "How to add"."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,12 +13,11 @@ from chargpt.text.fasta import FASTA
 from chargpt.text.json_files import JSON, JSON_LINES
 from chargpt.text.kind import Head, Kind, Reads, Structure
 from chargpt.text.markup import MARKUP
-from chargpt.text.not_text import NOT_TEXT
 from chargpt.text.source import Source, decoded
 from chargpt.text.tables import CSV, TSV, are_names
 
 # A name that says what a file is decides; without one, the first row that fits.
-KINDS: tuple[Kind, ...] = (*NOT_TEXT, *CHATS, *MARKUP, FASTA, JSON_LINES, JSON, TSV, CSV)
+KINDS: tuple[Kind, ...] = (*CHATS, *MARKUP, FASTA, JSON_LINES, JSON, TSV, CSV)
 CHECKPOINT = "ckpt.pt"  # in the folder that nanoGPT's train.py writes
 HEAD, LONGEST_HEAD = (
     2**16,
@@ -57,15 +55,6 @@ def named(fields: Iterable[str], *, best: str) -> str:
     return ", ".join(names[:MAX_NAMED] + ["...", *{best} & {*names[MAX_NAMED:]}] * (len(names) > MAX_NAMED)) or "none"
 
 
-def binary_format(content: bytes, *, path: Path | None = None) -> str | None:
-    """What a file that begins with `content` is, and what to do about it; None if it may be text. `path` is its path."""
-    path = path or Path("FILE")
-    for kind in KINDS:
-        if kind.magic and re.match(kind.magic, content) and path.suffix.lower() in (kind.suffixes or [path.suffix.lower()]):
-            return str(kind.advice).format(file=shell_word(str(path)), text=shell_word(path.stem + ".txt"))
-    return None
-
-
 def read_head(source: Source) -> bytes:
     """The beginning of `source`. Raises UserError if it cannot be read."""
     return next(source.chunks(HEAD), b"")
@@ -82,9 +71,8 @@ def _found(kinds: Iterable[Kind], head: Head) -> Iterator[Structure]:
 def recognise(head: Head, *, asked: str = "") -> Structure | None:
     """The structure of a file, by its name if that says what it is; None for plain text. If it lacks the field that is `asked`
     for, and how the file begins says what has it, it is that: a table may be a chat."""
-    kinds = [kind for kind in KINDS if not kind.magic]
-    found = list(_found([kind for kind in kinds if head.suffix in kind.suffixes] or kinds, head))
-    begins = _found([kind for kind in kinds if kind.reads == Reads.ALWAYS], head)
+    found = list(_found([kind for kind in KINDS if head.suffix in kind.suffixes] or KINDS, head))
+    begins = _found([kind for kind in KINDS if kind.reads == Reads.ALWAYS], head)
     return next((structure for structure in (*found, *begins) if asked in structure.fields), found[0] if found else None)
 
 
@@ -129,7 +117,6 @@ def warnings_about(sources: Sequence[Source], config: DataConfig) -> list[Words]
 def advice_on_file(source: Source, structure: Structure, config: DataConfig, *, more: int = 0) -> Words:
     """What is read as it is, like so many `more` of its kind, and what to do if that is not meant."""
     advice = structure.kind.advice or _advice_on_fields
-    assert callable(advice), "the advice of a text"
     name = structure.kind.name
     name = name if structure.is_sure else f"perhaps {'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
     what = f"{source.label}{f' and {more:,} more' if more else ''}: {name}, read as plain text"

@@ -103,7 +103,6 @@ class Kind:
     name: str  # in messages
     suffixes: tuple[str, ...] = ()  # of the names of its files
     begins: str = ""  # a pattern of how its text begins after white space
-    magic: bytes = b""  # a pattern of how a file begins that is no text; if several begin so, its name says which it is
     find: Callable[["Kind", Head], Structure | None] = _by_name_or_beginning  # the structure of a file that is of this kind
     records: Callable[[Text], Iterator[Record]] | None = None  # without it, files are read as they are, or not at all
     reads: Reads = Reads.ASKED
@@ -113,9 +112,8 @@ class Kind:
     bytes_as: str = ""  # how its bytes beyond ASCII are decoded if each record names its own encoding
     one: str = "record"  # what a note calls a document of it
     note: str = ""  # what was read unasked, after their number; the default: which field
-    # What to do in place of reading it as it is: a function that ends a warning; the default names its fields. Of a file that
-    # is no text, what it is and what to do; {file} is its name and {text} that of its text.
-    advice: str | Callable[[Source, Structure, DataConfig], Words] = ""
+    # What to do in place of reading it as it is, which ends a warning; the default names its fields.
+    advice: Callable[[Source, Structure, DataConfig], Words] | None = None
 
 
 def reader(module: str, name: str, *given: str) -> Callable[..., Any]:

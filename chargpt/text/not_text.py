@@ -1,6 +1,9 @@
 """Files that are no text, by their first bytes and their names, and how to get the text in them. A new one is a row."""
 
-from chargpt.text.kind import Kind
+import re
+from pathlib import Path
+
+from chargpt.project import shell_word
 
 OFFICE = "in Word or LibreOffice, save it as plain text (UTF-8), or: pandoc {file} -t plain --wrap=none -o {text}"
 PACKED = "compressed with {0}; give it a name that ends in {1}, such as book.txt{1}".format
@@ -26,4 +29,12 @@ ROWS = (  # how a file begins, the advice, its names; those with names before th
     (b"\x89PNG|\xff\xd8\xff", "a picture, not text; give a text file"),
     (b"\x7fELF", "a program, not text; give a text file"),
 )
-NOT_TEXT = tuple(Kind(name=say.partition(",")[0], magic=magic, advice=say, suffixes=(*names,)) for magic, say, *names in ROWS)
+
+
+def binary_format(content: bytes, *, path: Path | None = None) -> str | None:
+    """What a file that begins with `content` is, and what to do about it; None if it may be text. `path` is its path."""
+    path = path or Path("FILE")
+    for begins, advice, *names in ROWS:
+        if re.match(begins, content) and (not names or path.suffix.lower() in names):
+            return advice.format(file=shell_word(str(path)), text=shell_word(path.stem + ".txt"))
+    return None

@@ -15,10 +15,11 @@ from tqdm import tqdm
 from chargpt.config import DataConfig
 from chargpt.errors import UserError
 from chargpt.text.document import TRAIN, VAL, Digest, Document, Label, Origin
-from chargpt.text.formats import UNITS, binary_format, structure_of
+from chargpt.text.formats import UNITS, structure_of
 from chargpt.text.frames import Frames
 from chargpt.text.kind import Kind, Structure, reader
 from chargpt.text.normalization import TextNormalizer
+from chargpt.text.not_text import binary_format
 from chargpt.text.source import SAMPLE, Source, Sources, byte_order_mark
 
 CHUNK = 2**20  # bytes

@@ -25,7 +25,8 @@ from chargpt.files import WINDOWS, portable
 from chargpt.formatting import shown
 from chargpt.project import HOME, STATE, STEP_NAME
 from chargpt.screen import log
-from chargpt.text.formats import CHECKPOINT, binary_format, read_head, refuse_checkpoint
+from chargpt.text.formats import CHECKPOINT, read_head, refuse_checkpoint
+from chargpt.text.not_text import binary_format
 from chargpt.text.source import DEFAULT, NAMES, Source, Sources, files_below, mapped_numbers, plain_name
 
 ANOTHER_CACHE = f"set data.cache (or {HOME}, for runs too) to another folder"
