@@ -199,7 +199,8 @@ def _in_folder(folder: Path, pattern: str, skipped: Counter[str | Path]) -> list
 
 
 def _ways_in(files: Sequence[Path], pattern: str) -> Iterator[Words]:
-    """What to do about `files` of folders that data.pattern leaves out: a line for each of the most frequent ends of names."""
+    """What to do about `files` of folders that a `pattern` leaves out: a line for each of the most frequent ends of names.
+    Without a pattern, they are all that there is."""
     by_suffix: dict[str, list[Path]] = defaultdict(list)
     for path in files:
         by_suffix[plain_name(path).suffix.lower()].append(path)
@@ -207,8 +208,9 @@ def _ways_in(files: Sequence[Path], pattern: str) -> Iterator[Words]:
         what, how = shown(first) + f" and {len(more):,} more" * bool(more), None
         with contextlib.suppress(UserError):  # it cannot be read
             how = binary_format(read_head(Source(label=shown(first), path=first)), path=first)
-        only = Message("to read these too, add ", Option("data.pattern", f"{pattern},*{suffix}"))
-        yield Message(f"{what}: ", how or (only if suffix else "to read such a file, give its path as another TEXT"))
+        these = "these too" if pattern else "these"
+        only = Message(f"to read {these}, add ", Option("data.pattern", f"{pattern},*{suffix}".lstrip(",")))
+        yield Message(f"{what}: ", how or (only if suffix or not pattern else "to read such a file, give its path as a TEXT"))
 
 
 def twins(sources: Sequence[Source]) -> Iterator[Words]:
@@ -232,10 +234,5 @@ def _nothing_in(folder: Path, files: list[Path], pattern: str) -> UserError:
     refuse_checkpoint(folder)
     if not files:
         return UserError(f"{shown(folder)}: an empty folder; give a folder with texts")
-    suffix, count = Counter(plain_name(path).suffix.lower() for path in files).most_common(1)[0]
-    found = f"matching *{suffix}" if suffix else "without an ending"
-    what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern} ({found}: {count:,})"
-    example = next(path for path in files if plain_name(path).suffix.lower() == suffix)
-    if how := binary_format(read_head(Source(label=shown(example), path=example)), path=example):
-        return UserError(f"{what}; {shown(example)} is {how}")
-    return UserError(f"{what}; to read these, add ", Option("data.pattern", f"*{suffix}"))
+    what = f"{shown(folder)}: none of its {len(files):,} files matches {pattern}; "
+    return UserError(what, next(_ways_in(files, "")))

@@ -70,8 +70,8 @@ def test_standard_input_and_a_pipe_are_read_once_and_encoded_like_a_file(load, t
 
 
 WRONG = {  # a TEXT, and what is said of it
-    "code": r"code: none of its 3 files matches \*.txt \(matching \*.py: 2\); to read these, add data.pattern='\*.py'",
-    "papers": r"papers: none of its 1 files .*\(matching \*.pdf: 1\); papers.*pdf is a PDF, not .* pdftotext .*a.pdf a.txt",
+    "code": r"code: none of its 3 files matches \*.txt; code.a.py and 1 more: to read these, add data.pattern='\*.py'",
+    "papers": r"papers: none of its 1 files matches \*.txt; papers.*pdf: a PDF, not .* pdftotext .*a.pdf a.txt",
     "nothing": "an empty folder",
     "shakespear": "did you mean shakespeare?",
     "poems/shakspeare.txt": "did you mean .*poems/shakespeare.txt",
