@@ -25,7 +25,10 @@ _QQ = rf"{_DATE} {_TIME}:\d\d[ \t]+(?=\S)"
 LOG_LEVEL = re.compile(r"(?i)\b(debug|info|notice|warn(ing)?|error|fatal|critical|trace)\b")  # in place of a name: a log
 _FIELDS = r'(?:"(?:\\.|[^"\\])*"|[^{}"]){0,500}?'  # of an object of JSON; a text may have braces
 TELEGRAM_BEGINS = rf'\{{\s*{_FIELDS}"type":\s*"(\w+_(chat|group|supergroup|channel)|saved_messages)"{_FIELDS}"messages":\s*\['
+META_BEGINS = rf'\{{\s*"participants":\s*\[[^\]]*\],{_FIELDS}"messages":\s*\[\s*\{{'
 MBOX_BEGINS = r"From \S+ [^\n]*\d\d:\d\d:\d\d[^\n]*\d{4}[^\n]*\r?\n>?[A-Za-z][\w-]*: "
+AS_LINES = Message(", with its dates; for lines of the form `Name: message`, add ", Option("data.field", MESSAGE))
+HEADER, FEWEST = 8, 0.3  # lines before the first message; the share of those behind that are messages, where there are such
 
 
 class Form(NamedTuple):
@@ -39,33 +42,6 @@ class Form(NamedTuple):
         """Who wrote what is behind a stamp, and what; an empty name if it is by the program."""
         name = self.name.match(text)
         return (name[1], text[name.end() :]) if name else ("", text)
-
-
-def _form(stamp: str, name: str, mark: str) -> Form:
-    return Form(re.compile(f"(?m)^(?:{stamp})"), re.compile(f"(?m){name}"), re.compile(mark))
-
-
-FORMS = {  # by the names of their kinds
-    "chat with dates": _form(_WHATSAPP, r"([^:\n]{1,60}):(?!//)", "\u200e"),
-    "IRC log": _form(rf"{_LOGGED}\s(?=<|\*|-)", r"<[@+%&~! ]?([^<>\n]{1,40})>\s", r"<[^<>\n]+>"),
-    "chat in columns": _form(
-        rf"(?:{_DATE}[ T])?{_CLOCK}\t", r"(?![-*<=])[@+%&~]?([^\t\n]{1,40})\t", r"\A\[LINE\]|\t(?:-->|<--|--)\t"
-    ),
-    "KakaoTalk chat": _form(
-        rf"(?=\[[^]\n]+\] \[\D{{0,4}}{_CLOCK}\] )", r"\[([^]\n]{1,40})\] \[[^]\n]*\] ", "카카오톡|KakaoTalk"
-    ),
-    "chat with times": _form(rf"[\[(]{_CLOCK}[\])] (?!<)", r"([^:\n]{1,40}): ", r"\AConversation with "),
-    "Discord chat": _form(
-        rf"\[(?:{_DATE}|(\d\d-\w{{3}}-\d\d)) {_TIME}(?: [AP]M)?\] ", r"(.{1,40}?)(?:#\d{4})?(?: \(pinned\))?\n", r"\A=+\n"
-    ),
-    "iMessage chat": _form(rf"(\w{{3}} \d\d, \d{{4}})  ?{_TIME}:\d\d [AP]M(?: \(.*\))?$", r"\n(.{1,60})\n", r"M\nMe\n"),
-    "QQ or WeChat chat": _form(
-        _QQ, rf"(\S.{{0,39}}?)(?:\([^()\n]+\)|<[^<>\n]+>)?[ \t]*\n(?!\s*(?:{_QQ}|\Z))", "\n消息(记录|对象)"
-    ),
-    "Zoom chat": _form(rf"{_CLOCK}\s+From\s+(?=\S.*:)", r"(.{1,40}?)(?: [Tt]o .*?)? ?:(?: |$)", "[Ff]rom "),
-}
-AS_LINES = Message(", with its dates; for lines of the form `Name: message`, add ", Option("data.field", MESSAGE))
-HEADER, FEWEST = 8, 0.3  # lines before the first message; the share of those behind that are messages, where there are such
 
 
 def _find_lines(form: Form, kind: Kind, head: Head) -> Structure | None:
@@ -83,18 +59,45 @@ def _find_lines(form: Form, kind: Kind, head: Head) -> Structure | None:
     return Structure(kind=kind, fields=kind.fields, best=TEXT, is_sure=is_sure)
 
 
-def _row(name: str, chat: str, **more: Any) -> Kind:
+def _row(name: str, read: str, *given: object, **more: Any) -> Kind:
     note = "each a line `Name: message`; data.format=text reads the file as it is"
     fields: dict[str, Any] = {"fields": (AUTHOR, MESSAGE, TEXT), "field": MESSAGE, "one": "message", "note": note}
-    return Kind(name=name, records=reader("messages", "messages_in", chat), reads=Reads.ALWAYS, **fields, **more)
+    records = reader("messages", "messages_in", reader("messages", read, *given))
+    return Kind(name=name, records=records, reads=Reads.ALWAYS, **fields, **more)
+
+
+def _form(name: str, stamp: str, author: str, mark: str) -> Kind:
+    form = Form(re.compile(f"(?m)^(?:{stamp})"), re.compile(f"(?m){author}"), re.compile(mark))
+    return _row(name, "of_lines", form, find=partial(_find_lines, form), advice=lambda *_: AS_LINES)
 
 
 CHATS = (
-    *(_row(name, name, find=partial(_find_lines, form), advice=lambda *_: AS_LINES) for name, form in FORMS.items()),
-    _row("Telegram chat", "telegram", begins=TELEGRAM_BEGINS),
-    _row("Telegram chat", "telegram account", begins=r'\{\s*"about":\s*"Here is the data you requested'),
-    _row("Messenger or Instagram chat", "meta", begins=rf'\{{\s*"participants":\s*\[[^\]]*\],{_FIELDS}"messages":\s*\[\s*\{{'),
-    _row("Discord chat", "discord", begins=r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'),
-    _row("SMS backup", "sms", begins=r"(?:<[?!][^>]*>\s*)*<smses\b"),
-    _row("mailbox", "mbox", begins=MBOX_BEGINS, bytes_as="surrogateescape"),  # each mail names its own encoding
+    _form("chat with dates", _WHATSAPP, r"([^:\n]{1,60}):(?!//)", "\u200e"),
+    _form("IRC log", rf"{_LOGGED}\s(?=<|\*|-)", r"<[@+%&~! ]?([^<>\n]{1,40})>\s", r"<[^<>\n]+>"),
+    _form(
+        "chat in columns",
+        rf"(?:{_DATE}[ T])?{_CLOCK}\t",
+        r"(?![-*<=])[@+%&~]?([^\t\n]{1,40})\t",
+        r"\A\[LINE\]|\t(?:-->|<--|--)\t",
+    ),
+    _form(
+        "KakaoTalk chat", rf"(?=\[[^]\n]+\] \[\D{{0,4}}{_CLOCK}\] )", r"\[([^]\n]{1,40})\] \[[^]\n]*\] ", "카카오톡|KakaoTalk"
+    ),
+    _form("chat with times", rf"[\[(]{_CLOCK}[\])] (?!<)", r"([^:\n]{1,40}): ", r"\AConversation with "),
+    _form(
+        *("Discord chat", rf"\[(?:{_DATE}|(\d\d-\w{{3}}-\d\d)) {_TIME}(?: [AP]M)?\] "),
+        *(r"(.{1,40}?)(?:#\d{4})?(?: \(pinned\))?\n", r"\A=+\n"),
+    ),
+    _form("iMessage chat", rf"(\w{{3}} \d\d, \d{{4}})  ?{_TIME}:\d\d [AP]M(?: \(.*\))?$", r"\n(.{1,60})\n", r"M\nMe\n"),
+    _form(
+        *("QQ or WeChat chat", _QQ),
+        *(rf"(\S.{{0,39}}?)(?:\([^()\n]+\)|<[^<>\n]+>)?[ \t]*\n(?!\s*(?:{_QQ}|\Z))", "\n消息(记录|对象)"),
+    ),
+    _form("Zoom chat", rf"{_CLOCK}\s+From\s+(?=\S.*:)", r"(.{1,40}?)(?: [Tt]o .*?)? ?:(?: |$)", "[Ff]rom "),
+    _row("Telegram chat", "of_telegram", "messages", begins=TELEGRAM_BEGINS),
+    _row("Telegram chat", "of_telegram", "chats.list.messages", begins=r'\{\s*"about":\s*"Here is the data you requested'),
+    _row("Messenger or Instagram chat", "of_meta", begins=META_BEGINS),
+    _row("Discord chat", "of_discord", begins=r'"?AuthorID"?,"?Author"?,"?Date"?,"?Content"?,'),
+    _row("SMS backup", "of_sms", begins=r"(?:<[?!][^>]*>\s*)*<smses\b"),
+    _row("mailbox", "of_mbox", begins=MBOX_BEGINS, bytes_as="surrogateescape"),  # each mail names its own encoding
 )

@@ -116,7 +116,7 @@ class Kind:
     advice: Callable[[Source, Structure, DataConfig], Words] | None = None
 
 
-def reader(module: str, name: str, *given: str) -> Callable[..., Any]:
+def reader(module: str, name: str, *given: object) -> Callable[..., Any]:
     """The function `name` of a module of this package, which is imported when it is called: most texts need none."""
     return lambda *more: getattr(importlib.import_module(f"chargpt.text.{module}"), name)(*given, *more)
 

@@ -2,13 +2,12 @@
 by the program itself ("Tom joined the group") are left out and counted."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 from chargpt.errors import UserError
 from chargpt.text import xml_rows
-from chargpt.text.chats import AUTHOR, FORMS, MESSAGE, TEXT, Form
+from chargpt.text.chats import AUTHOR, MESSAGE, TEXT, Form
 from chargpt.text.json_records import join_texts, records_of
 from chargpt.text.kind import Record, Structure, Text, blocks_in
 from chargpt.text.table_rows import rows_in
@@ -38,9 +37,9 @@ BETWEEN = re.compile(r"[-=*]{3,}.*|\W*(?:\w+\W{1,2})??\d{1,4}(\W{1,2}|년 )\d\d?
 ATTACHED = re.compile(r"(?sm)^(?:\{(?:Attachments|Embed|Stickers|Reactions)\}|Tapbacks:|={9,}\nExported [^\n]*)\n.*")
 
 
-def messages_in(chat: str, text: Text) -> Iterator[Record]:
+def messages_in(read: Callable[[Text], Messages], text: Text) -> Iterator[Record]:
     """The messages as records; the field message is both others on a line, or the text alone if the author is a label."""
-    for line, author, said in READERS[chat](text):
+    for line, author, said in read(text):
         if author is None or not said.split():
             text.noted.setdefault(SERVICE if author is None else MEDIA, []).append(line)
             continue
@@ -55,7 +54,7 @@ def spoken(author: str, said: str) -> str:
     return f"{author}: {said}" if said and author else said
 
 
-def _lines(form: Form, text: Text) -> Messages:
+def of_lines(form: Form, text: Text) -> Messages:
     """A message may have several lines; only the first has a time. A line with a time and no name is by the program."""
     for begins, stamp, lines in blocks_in(text, form.stamp):
         author, whole = form.author_of("\n".join([stamp.string[stamp.end() :], *lines]))
@@ -65,7 +64,7 @@ def _lines(form: Form, text: Text) -> Messages:
         yield begins, None if not author or '"' in author or "“" in author else author, "\n".join(kept)
 
 
-def _telegram(path: str, text: Text) -> Messages:
+def of_telegram(path: str, text: Text) -> Messages:
     """The messages on a path. A text with links or bold words is a list of pieces."""
     for line, message, _ in records_of(replace(text, wanted=(f"{path}.type",))):
         said = message.get("text") if isinstance(message, dict) else None
@@ -76,7 +75,7 @@ def _telegram(path: str, text: Text) -> Messages:
         yield line, str(message.get("from") or "Deleted Account") if message.get("type") == "message" else None, said
 
 
-def _meta(text: Text) -> Messages:
+def of_meta(text: Text) -> Messages:
     """The messages of Messenger or Instagram, the oldest first, which is the last one in the file."""
     found = [(line, message) for line, message, _ in records_of(replace(text, wanted=("messages.type",)))]
     for line, message in sorted(reversed(found), key=lambda one: one[1].get("timestamp_ms") or one[1].get("timestamp") or 0):
@@ -85,7 +84,7 @@ def _meta(text: Text) -> Messages:
         yield line, None if is_by_meta else str(author or "Deleted Account"), str(said or "")
 
 
-def _discord(text: Text) -> Messages:
+def of_discord(text: Text) -> Messages:
     """The columns Author and Content of DiscordChatExporter's CSV."""
     table = replace(text, structure=Structure(kind=CSV, delimiter=","), wanted=("Author", "Content"))
     for line, row, _ in rows_in(table):
@@ -93,7 +92,7 @@ def _discord(text: Text) -> Messages:
         yield line, None if is_by_discord else re.sub(r"#\d{1,4}$", "", row["Author"]), row["Content"]
 
 
-def _sms(text: Text) -> Messages:
+def of_sms(text: Text) -> Messages:
     """The messages of all conversations in a backup of an Android phone. Type 2 are those that its owner has sent."""
     for line, sms, _ in xml_rows.rows_in(text):
         name = sms.get("contact_name", "(Unknown)")
@@ -101,7 +100,7 @@ def _sms(text: Text) -> Messages:
         yield line, author if "body" in sms else None, sms.get("body", "")
 
 
-def _mbox(text: Text) -> Messages:
+def of_mbox(text: Text) -> Messages:
     """The plain text of each mail, without what it quotes and its signature. Bytes outside ASCII are surrogate escapes."""
     import email.policy  # only a mailbox needs it
     import html
@@ -118,14 +117,3 @@ def _mbox(text: Text) -> Messages:
             continue
         said = QUOTED.sub("", re.sub(r"(?m)^>(?=From )", "", said))
         yield begins, sender.display_name or sender.username, re.split(r"(?m)^-- ?$", said)[0]
-
-
-READERS: Mapping[str, Callable[[Text], Messages]] = {
-    **{name: partial(_lines, form) for name, form in FORMS.items()},
-    "telegram": partial(_telegram, "messages"),
-    "telegram account": partial(_telegram, "chats.list.messages"),
-    "meta": _meta,
-    "discord": _discord,
-    "sms": _sms,
-    "mbox": _mbox,
-}
