@@ -4,13 +4,11 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from chargpt.text.source import Source
 
 TRAIN, VAL = 0, 1  # the splits
-HELD = 2**18  # characters that are hashed at once
 Label = tuple[str, ...]  # the fields of a label, empty without one
 
 
@@ -42,41 +40,21 @@ _as_json = functools.lru_cache(json.dumps)  # of what many documents have in com
 
 class Digest:
     """The hash of documents: their characters, where each begins and ends, their labels and splits. Nothing else is in it, so
-    the same documents have the same one, whatever files they come from. It is computed in another thread."""
+    the same documents have the same one, whatever files they come from."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         """`encoding` makes UTF-8 of the characters."""
-        self._encoding, self._size, self._pool = encoding, 0, ThreadPoolExecutor(1)
+        self._encoding = encoding
         self._hashes = hashlib.sha256(), hashlib.sha256()  # of the characters, and of the ends of documents
-        self._held = list[str](), list[str]()
-        self._pending: Future[object] = self._pool.submit(bool)
 
     def add(self, piece: str) -> None:
         """Add a part of a document, before the end of this document."""
-        self._hold(0, piece)
+        self._hashes[0].update(piece.encode(self._encoding, "surrogatepass"))
 
     def end(self, split: int, size: int, *, label: Label = (), before: str = "") -> None:
         """Add the end of a document of `size` characters, and the separator `before` it."""
-        self._hold(1, f"{split} {size} {_as_json((label, before))}\n")
+        self._hashes[1].update(f"{split} {size} {_as_json((label, before))}\n".encode(self._encoding, "surrogatepass"))
 
     def hexdigest(self) -> str:
         """SHA-256 of everything so far."""
-        self._flush()
-        self._pending.result()
         return hashlib.sha256(b"".join(each.digest() for each in self._hashes)).hexdigest()
-
-    def _hold(self, number: int, text: str) -> None:
-        self._held[number].append(text)
-        self._size += len(text)
-        if self._size > HELD:
-            self._flush()
-
-    def _flush(self) -> None:
-        parts = ["".join(texts).encode(self._encoding, "surrogatepass") for texts in self._held]
-        self._held, self._size = ([], []), 0
-        self._pending.result()  # what waits to be hashed is never more than this
-        self._pending = self._pool.submit(self._update, parts)
-
-    def _update(self, parts: list[bytes]) -> None:
-        for each, part in zip(self._hashes, parts):
-            each.update(part)
