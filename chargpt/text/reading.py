@@ -5,9 +5,8 @@ import codecs
 import dataclasses
 import io
 from array import array
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 from tqdm import tqdm
@@ -23,7 +22,6 @@ from chargpt.text.not_text import binary_format
 from chargpt.text.source import SAMPLE, Source, Sources, byte_order_mark
 
 CHUNK = 2**20  # bytes
-PREFETCHED = 4  # chunks
 MAX_NUL_SHARE, FEWEST = 1 / 4, 64  # of a text, and of other control characters; bytes in which such a share is no chance
 CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f"})
 _likely_encoding = reader("character_encodings", "likely_encoding")
@@ -118,15 +116,14 @@ class TextReader:
 
     def documents(self) -> Iterator[tuple[int, Document]]:
         """The split and each document: a source, or a record of a source that has fields."""
-        with ThreadPoolExecutor(1) as pool:
-            for number, source in enumerate(self._sources.all):
-                split, chunks = TRAIN if number < len(self._sources.train) else VAL, source.chunks(CHUNK)
-                head = next(chunks, b"")
-                if source.in_folder and (binary_format(head) or _is_binary(head[:SAMPLE])):
-                    self.skipped["binary files"] += 1
-                    continue
-                for document in self._documents_of(source, head, _prefetch(chunks, pool)):
-                    yield split, document
+        for number, source in enumerate(self._sources.all):
+            split, chunks = TRAIN if number < len(self._sources.train) else VAL, source.chunks(CHUNK)
+            head = next(chunks, b"")
+            if source.in_folder and (binary_format(head) or _is_binary(head[:SAMPLE])):
+                self.skipped["binary files"] += 1
+                continue
+            for document in self._documents_of(source, head, chunks):
+                yield split, document
 
     def _documents_of(self, source: Source, head: bytes, chunks: Iterable[bytes]) -> Iterator[Document]:
         """The documents of a source, which begins with `head` and goes on with `chunks`: its records, or all of it."""
@@ -204,11 +201,3 @@ class TextReader:
 
     def _as_vocabulary(self, text: str) -> str:
         return text.encode("utf-8", "surrogatepass").decode("latin-1") if self._are_bytes else text
-
-
-def _prefetch(chunks: Iterator[bytes], pool: ThreadPoolExecutor) -> Iterator[bytes]:
-    """`chunks`; while one is used, the next few are read in the thread of `pool`."""
-    pending = deque(pool.submit(next, chunks, None) for _ in range(PREFETCHED))
-    while (chunk := pending.popleft().result()) is not None:
-        pending.append(pool.submit(next, chunks, None))
-        yield chunk
