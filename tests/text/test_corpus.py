@@ -17,7 +17,7 @@ from chargpt.errors import UserError
 from chargpt.screen import notice_line
 from chargpt.text.corpus import Corpus, absolute_paths, cached_corpus
 from chargpt.text.document import TRAIN, VAL
-from chargpt.text.ids import BLOCKS, MARGIN, _in_stretches, split_of
+from chargpt.text.ids import BLOCKS, _in_stretches, split_of
 from chargpt.text.tokenizer import UnknownCharacters
 
 UNFIT = {  # a text, settings, and what is said of it with a context of 64
@@ -153,19 +153,6 @@ def test_each_stretch_of_a_text_goes_to_its_split_however_the_text_is_cut(length
     own = [*itertools.chain(*([part] * size for size, part in split.stretches)), *[TRAIN] * 7]
     assert found[TRAIN] == [n for n in numbers.tolist() if own[n] == TRAIN]
     assert sorted(found[VAL]) == sorted([*range(5), *(n for n, part in enumerate(own) if part == VAL)])
-
-
-@given(st.integers(600, 105_000), st.floats(0.05, 0.95))
-def test_blocks_from_all_over_validate_with_a_margin_on_each_side(length, fraction):
-    split = split_of(length, DataConfig(split="blocks", val_fraction=fraction))
-    ends = [0, *itertools.accumulate(size for size, _ in split.stretches)]
-    blocks, train = (
-        np.array([edges for edges, (_, part) in zip(itertools.pairwise(ends), split.stretches) if part == wanted])
-        for wanted in (VAL, TRAIN)
-    )
-    assert len(blocks) == BLOCKS and np.ptp(np.diff(blocks[:, 0])) <= 1 and np.ptp(np.diff(blocks)) <= 1
-    margin = min(MARGIN, 0.1 * np.diff(blocks)[0, 0], (length - split.size(VAL)) / BLOCKS / 4)
-    assert min(np.abs(train.ravel()[:, None] - blocks.ravel()).min(), MARGIN) > 0.8 * margin - 1
 
 
 def test_what_is_left_out_beside_blocks_is_told(load, tmp_path):
