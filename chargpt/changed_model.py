@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from chargpt.config import ModelConfig
 from chargpt.device import one_thread
+from chargpt.gpu import attention
 from chargpt.standard_model import KINDS, TOKENS, Parts, standard_shapes
 
 if TYPE_CHECKING:
@@ -29,19 +30,6 @@ BOUND = 1e-6
 ROUGH_BOUND = 0.1  # the same in bfloat16, of the whole; measured: 0.007 to 0.02
 
 Differences = Callable[["GPT", ModelConfig], Iterator[float]]  # how far two results of a GPT of this shape are from each other
-
-
-def attention(qkv: Tensor, n_head: int, rotary: Tensor | None = None) -> Tensor:
-    """The outputs of the heads side by side (B, T, C), from queries, keys and values (B, T, 3 C), as `fused` of model.py."""
-    B, T, _ = qkv.shape
-    q, k, v = (part.view(B, T, n_head, -1).transpose(1, 2) for part in qkv.chunk(3, dim=-1))  # (B, h, T, d)
-    if rotary is not None:
-        cosine, sine = rotary.to(qkv.dtype)
-        halves = (x.chunk(2, dim=-1) for x in (q, k))
-        q, k = (torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1) for a, b in halves)
-    hidden = torch.ones(T, T, dtype=torch.bool, device=qkv.device).triu(1)
-    scores = (q @ k.transpose(2, 3) / math.sqrt(q.size(-1))).masked_fill(hidden, -math.inf)
-    return (scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(B, T, -1)
 
 
 def standard_logits(

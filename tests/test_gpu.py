@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from chargpt.changed_model import attention as standard_attention
-from chargpt.gpu import ONE_HOT, OneHotEmbedding, attention, quicken
-from chargpt.model import GPT, POSITIONS, GPTConfig, rotary_table
+from chargpt.gpu import ONE_HOT, OneHotEmbedding, quicken
+from chargpt.model import GPT, POSITIONS, GPTConfig
 
 
 def loss_and_gradients(model: GPT, idx: Tensor) -> list[Tensor]:
@@ -30,15 +29,6 @@ def test_a_quickened_model_has_the_loss_and_the_gradients_of_model_py(positions,
     quicken(model)
     assert isinstance(model.token_embedding, OneHotEmbedding) == (vocabulary <= ONE_HOT)
     torch.testing.assert_close(loss_and_gradients(model, idx), before, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("heads, size", [(1, 2), (3, 8), (4, 6)])
-def test_heads_are_rotated_as_the_standard_model_rotates_them(heads, size):
-    qkv = torch.randn(2, 9, 3 * heads * size, dtype=torch.float64, requires_grad=True)
-    for table in (None, rotary_table(9, size).double()):
-        found = [function(qkv, heads, table) for function in (attention, standard_attention)]
-        torch.testing.assert_close(*found)
-        torch.testing.assert_close(*(torch.autograd.grad((y * y).sum(), qkv) for y in found))
 
 
 def test_a_model_with_another_embedding_keeps_it(monkeypatch):
