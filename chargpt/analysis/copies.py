@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from chargpt.text.suffix_array import OVERLAP, SuffixIndex
 from chargpt.text.tokenizer import Tokenizer
 
 SIZES = range(2, 33)  # the sizes n of the n-grams
+Matches = tuple[np.ndarray, np.ndarray]  # of a text: what `SuffixIndex.longest_matches` finds
 ITEMS = 16  # that are written at a time for each sample, at most
 
 
@@ -32,50 +34,11 @@ class Passage:
     content: str
 
 
-class Novelty:
-    """The matches of some texts, each a sequence of ids (T,), with the training text behind `index`.
+class Novelty(NamedTuple):
+    """How much of some texts is new to a training text."""
 
-    An id of -1 is a character that the training text does not have. A passage of more than 65,536 characters may be found in
-    several pieces.
-    """
-
-    def __init__(self, texts: Sequence[np.ndarray], index: SuffixIndex) -> None:
-        self._texts, self._index = texts, index
-        self._matches = [index.longest_matches(text) for text in texts]
-
-    @property
-    def longest(self) -> int:
-        """The length of the longest passage."""
-        return max((int(lengths.max(initial=0)) for lengths, _ in self._matches), default=0)
-
-    def novel_shares(self) -> dict[int, float]:
-        """For each size n, the share of n-grams that the training text does not have; sizes without n-grams are absent."""
-        shares = {}
-        for n in SIZES:
-            novel = [lengths[: len(lengths) - n + 1] < n for lengths, _ in self._matches if len(lengths) >= n]
-            if novel:
-                shares[n] = float(np.concatenate(novel).mean())
-        return shares
-
-    def passages(self, most: int, tokenizer: Tokenizer) -> list[Passage]:
-        """The longest passages, at most `most`, longest first. None overlaps another by more than half of its length."""
-        candidates = []
-        for text, (lengths, _) in enumerate(self._matches):
-            inside = np.append(False, lengths[:-1] > lengths[1:])  # the passage that begins one id earlier contains it
-            candidates += [(-int(lengths[i]), text, int(i)) for i in np.flatnonzero((lengths > 0) & ~inside)]
-        covered = [np.zeros(len(text), bool) for text in self._texts]
-        chosen: list[Passage] = []
-        for negative, text, start in sorted(candidates):
-            length = -negative
-            if len(chosen) == most:
-                break
-            if covered[text][start : start + length].mean() > 0.5:
-                continue
-            covered[text][start : start + length] = True
-            copies = self._index.count(self._texts[text][start : start + min(length, OVERLAP)])
-            place, content = int(self._matches[text][1][start]), tokenizer.decode(self._texts[text][start : start + length])
-            chosen.append(Passage(text=text, start=start, length=length, place=place, copies=copies, content=content))
-        return chosen
+    longest_copy: int  # the length of the longest passage that occurs there
+    novel: dict[int, float]  # for each size n, the share of n-grams that do not occur there; sizes without n-grams are absent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,27 +46,53 @@ class Copies:
     """What some texts have copied from a training text, compared with as much of its validation split."""
 
     texts: list[str]
-    longest: int
-    unseen_longest: int
     passages: list[Passage]
-    novel: dict[int, float]  # for each n, the share of n-grams that the training text does not have
-    unseen_novel: dict[int, float]
+    here: Novelty
+    unseen: Novelty
 
 
 def measure_copies(texts: list[str], corpus: Corpus, index: SuffixIndex, *, most: int) -> Copies:
     """What `texts` have copied from the training text of `corpus`, which the `index` is of; at most `most` passages."""
     ids = [corpus.tokenizer.ids_of(text) for text in texts]
     ids = [np.where(np.isin(text, corpus.tokenizer.never_sampled), -1, text) for text in ids]  # without a folded character
-    novelty = Novelty(ids, index)
-    unseen = Novelty([np.asarray(corpus.val[: sum(map(len, ids))])], index)
-    return Copies(
-        texts=texts,
-        longest=novelty.longest,
-        unseen_longest=unseen.longest,
-        passages=novelty.passages(most, corpus.tokenizer),
-        novel=novelty.novel_shares(),
-        unseen_novel=unseen.novel_shares(),
-    )
+    found, unseen = [index.longest_matches(text) for text in ids], np.asarray(corpus.val[: sum(map(len, ids))])
+    passages = longest_passages(ids, found, index, corpus.tokenizer, most=most)
+    return Copies(texts=texts, passages=passages, here=novelty(found), unseen=novelty([index.longest_matches(unseen)]))
+
+
+def novelty(found: Sequence[Matches]) -> Novelty:
+    """That of some texts. A passage of more than 65,536 characters may be found in several pieces."""
+    novel = {}
+    for n in SIZES:
+        if grams := [lengths[: len(lengths) - n + 1] < n for lengths, _ in found if len(lengths) >= n]:
+            novel[n] = float(np.concatenate(grams).mean())
+    return Novelty(max((int(lengths.max(initial=0)) for lengths, _ in found), default=0), novel)
+
+
+def longest_passages(
+    texts: Sequence[np.ndarray], found: Sequence[Matches], index: SuffixIndex, tokenizer: Tokenizer, *, most: int
+) -> list[Passage]:
+    """The longest passages of `texts`, at most `most`, longest first. None overlaps another by more than half of its length.
+
+    An id of -1 is a character that the training text does not have.
+    """
+    candidates = []
+    for text, (lengths, _) in enumerate(found):
+        inside = np.append(False, lengths[:-1] > lengths[1:])  # the passage that begins one id earlier contains it
+        candidates += [(-int(lengths[i]), text, int(i)) for i in np.flatnonzero((lengths > 0) & ~inside)]
+    covered = [np.zeros(len(text), bool) for text in texts]
+    chosen: list[Passage] = []
+    for negative, text, start in sorted(candidates):
+        length = -negative
+        if len(chosen) == most:
+            break
+        if covered[text][start : start + length].mean() > 0.5:
+            continue
+        covered[text][start : start + length] = True
+        copies = index.count(texts[text][start : start + min(length, OVERLAP)])
+        place, content = int(found[text][1][start]), tokenizer.decode(texts[text][start : start + length])
+        chosen.append(Passage(text=text, start=start, length=length, place=place, copies=copies, content=content))
+    return chosen
 
 
 def write_samples(

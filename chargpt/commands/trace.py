@@ -59,8 +59,8 @@ def main(argv: Sequence[str]) -> int:
     for row, start in zip(rows, found):
         (file, place), line = places.get(start, (None, None)), int(np.count_nonzero(corpus.train[:start] == newline)) + 1
         row |= {"file": file, "line": place, "training_line": line}
-    unseen = {"longest_copy": copies.unseen_longest, "novel": copies.unseen_novel}
-    result = {"characters": sum(map(len, texts)), "longest_copy": copies.longest, "passages": rows, "novel": copies.novel}
+    (longest, novel), unseen = copies.here, copies.unseen._asdict()
+    result = {"characters": sum(map(len, texts)), "longest_copy": longest, "passages": rows, "novel": novel}
     result |= {"validation": unseen, "start": copied_from_start(loaded, labels, texts, most=options.passages)}
     if options.json:
         write_json({"run": loaded.run, "step": loaded.step, **result})
@@ -110,7 +110,8 @@ def copied_from_start(loaded: "LoadedModel", labels: list[str], texts: list[str]
         log(f"{what}; passages copied from that text are not shown")
         return None
     copies = measure_copies(texts, corpus, open_or_make_index(corpus), most=most)
-    return {"name": str(start), "texts": state.texts, "longest_copy": copies.longest, "passages": rows_of(copies, labels)}
+    found = {"longest_copy": copies.here.longest_copy, "passages": rows_of(copies, labels)}
+    return {"name": str(start), "texts": state.texts, **found}
 
 
 def rows_of(copies: "Copies", labels: list[str]) -> list[dict[str, Any]]:

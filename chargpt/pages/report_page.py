@@ -214,8 +214,8 @@ def loss_charts(losses: "LossBreakdown") -> list[Markup]:
 def copies_chart(copies: "Copies") -> Markup:
     """The share of n-grams that are new, of samples and of unseen text, by n."""
     curves = [
-        Line(name="samples", points=[(n, 100 * share) for n, share in copies.novel.items()], colour=0),
-        Line(name="unseen text", points=[(n, 100 * share) for n, share in copies.unseen_novel.items()], colour=1),
+        Line(name="samples", points=[(n, 100 * share) for n, share in copies.here.novel.items()], colour=0),
+        Line(name="unseen text", points=[(n, 100 * share) for n, share in copies.unseen.novel.items()], colour=1),
     ]
     return line_chart(curves, title="share of n-grams that are new, in percent, by n", height=210)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import publish_run
 
-from chargpt.analysis.copies import Novelty
+from chargpt.analysis.copies import novelty
 from chargpt.analysis.measured_run import WHOLE, Effort, extreme_lines, measure_run, quick, score_lines
 from chargpt.analysis.scored_text import Line
 from chargpt.commands.common import load_run
@@ -34,8 +34,7 @@ def test_samples_are_drawn_and_compared_with_as_much_text_that_was_not_read(run,
     index = open_or_make_index(corpus)
     copies = measure_run(load_run(str(run), device="cpu"), corpus, index=index, effort=EFFORT).copies
     assert len(set(copies.texts)) == len(copies.texts) == 3  # at temperature 0 they would be equal
-    unseen = Novelty([corpus.val[: 3 * 30]], index)
-    assert (copies.unseen_longest, copies.unseen_novel) == (unseen.longest, unseen.novel_shares())
+    assert copies.unseen == novelty([index.longest_matches(corpus.val[: 3 * 30])])
 
 
 def test_without_its_text_a_run_has_its_log_and_settings_and_no_path_is_told(run, corpus):

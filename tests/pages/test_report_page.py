@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from scripts import Elements
 
+from chargpt.analysis.copies import Novelty
 from chargpt.analysis.measured_run import Effort, measure_run
 from chargpt.commands.common import load_run
 from chargpt.config import CheckpointConfig, OptimConfig
@@ -106,7 +107,7 @@ def test_the_strong_line_is_the_validation_loss_and_the_pale_one_the_training_lo
 
 def test_all_that_was_measured_has_a_row(report):
     passages = [dataclasses.replace(report.copies.passages[0], length=n, copies=c, content=t) for n, c, t in PASSAGES]
-    copies = dataclasses.replace(report.copies, longest=45, unseen_longest=27, passages=passages)
+    copies = dataclasses.replace(report.copies, here=Novelty(45, {}), unseen=Novelty(27, {}), passages=passages)
     content = report_page([dataclasses.replace(report, copies=copies)])
     assert "<b>45 characters</b>; in as much text that the model has not read, 27." in content
 
