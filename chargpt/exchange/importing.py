@@ -20,7 +20,6 @@ from chargpt.planning.cli import TrainOptions, by_fields
 from chargpt.planning.initial_settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.runs.blank_model import LOADED_SOURCE, blank_model, gpt_config
-from chargpt.runs.checkpoint import check_tensors
 from chargpt.runs.checkpoint_schema import NO_TEXT, SavedState, check_size
 from chargpt.runs.load import load_kept
 from chargpt.runs.models import loss_of
@@ -29,7 +28,6 @@ from chargpt.runs.stage import Length, Progress, Stage
 from chargpt.screen import notice
 from chargpt.settings import COMMAND_LINE, Settings, Source, Tree, apply, names_in
 from chargpt.standard import is_standard
-from chargpt.standard_model import standard_shapes
 from chargpt.text.corpus import Corpus, absolute_paths, load_corpus
 from chargpt.text.tokenizer import Tokenizer
 from chargpt.training.evaluation import evaluate, validation_split
@@ -112,8 +110,6 @@ def save_run(
     if not is_standard(imported.shape):
         what = "is a GPT-2, and model.py computes something else; import it with the model.py that comes with chargpt"
         raise UserError(f"{imported.program}: {what}")
-    shapes = standard_shapes(imported.shape, imported.tokenizer.vocab_size)
-    check_tensors(imported.weights, shapes, where=imported.program)
     model.load_state_dict(imported.weights, assign=True)  # the tensors themselves, without a copy
     corpus, progress = None, Progress(step=imported.step)
     if texts:
