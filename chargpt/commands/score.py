@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse_options(argv: Sequence[str]) -> Namespace:
-    """The options in `argv`. Raises UserError."""
+    """The options in `argv`, with texts and settings told apart. Raises UserError for what cannot be given together."""
     about = """How well a trained model predicts a text: bits per character and per byte, beside gzip, bzip2, xz and an n-gram
     model. The first character of a text is not predicted. A character that the model does not know costs 20.1 bits, a choice
     among all code points of Unicode, and the model does not see it. Several runs are compared line by line: score A B TEXT, or
@@ -73,11 +73,6 @@ def parse_options(argv: Sequence[str]) -> Namespace:
     what = "also write a page that shows the text coloured, to open in a browser"
     add("--html", type=page_file, metavar="FILE", help=what)
     options = parser.parse_intermixed_args(argv)
-    return checked(options)
-
-
-def checked(options: Namespace) -> Namespace:
-    """The same, with texts and settings told apart. Raises UserError for what cannot be given together."""
     words, options.settings = texts_and_settings(options.words)
     options.runs = runs_and_texts(options.run, words)
     options.texts = options.runs[options.run]
