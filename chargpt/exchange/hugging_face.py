@@ -12,7 +12,7 @@ from chargpt.config import ModelConfig
 from chargpt.errors import UserError
 from chargpt.exchange.export import ExportOptions
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
-from chargpt.exchange.layouts import EPSILON, GPT2, STARCODER2, THETA, architecture, read_weights, renamed
+from chargpt.exchange.layouts import EPSILON, LAYOUTS, THETA, architecture, read_weights, renamed
 from chargpt.exchange.model_card import write_card
 from chargpt.exchange.tensor_file import check_file, open_tensors
 from chargpt.exchange.tokenizer_json import from_tokenizer_json, to_tokenizer_json
@@ -60,9 +60,7 @@ def write(loaded: LoadedModel, path: Path, options: ExportOptions) -> None:
     }
     for name, document in documents.items():
         write_synced(path / name, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
-    is_gpt2 = architecture(loaded.model.config) == "gpt2"
-    layout, linear = (GPT2, {"is_transposed": True}) if is_gpt2 else (STARCODER2, {"are_biases_filled": False})
-    tensors = renamed(loaded.model, layout, **linear)
+    tensors = renamed(loaded.model, LAYOUTS[architecture(loaded.model.config)])
     write_pieces_synced(path / "model.safetensors", file_pieces(tensors, {"format": "pt"}))
     write_card(path / "README.md", loaded, options, library="transformers", usage=USAGE, notes=_notes(loaded))
 
@@ -143,8 +141,7 @@ def read_folder(folder: Path) -> ImportedModel:
         raise UserError(f"{where}: {found}, so they are of two models; copy both files from one")
     shape = _shape(config, where, tokenizer.vocab_size)
     source = open_tensors(folder / "model.safetensors", most_numbers=2 * MAX_NUMBERS)
-    layout = GPT2 if kind == "gpt2" else STARCODER2
-    weights = read_weights(source, layout, shape, tokenizer.vocab_size, is_transposed=kind == "gpt2")
+    weights = read_weights(source, LAYOUTS[kind], shape, tokenizer.vocab_size)
     source.check_all_read(weights["token_embedding.weight"], except_for=BUFFERS)
     return imported(f"transformers ({kind})", shape, tokenizer, weights, ids=ids)
 

@@ -28,6 +28,8 @@ class Layout(NamedTuple):
     blocks: str
     norm: str  # after the last block
     layers: Mapping[str, str]  # our name of each layer of a block, and theirs; with attn.q, queries, keys and values are apart
+    is_transposed: bool = False  # linear layers hold the transpose
+    are_biases_filled: bool = True  # each of them has a bias, zeros if need be; norms have them always
 
     def name(self, ours: str) -> str:
         """Their name of a weight or a bias, such as transformer.h.0.ln_1.bias for blocks.0.norm_1.bias."""
@@ -62,8 +64,10 @@ def layers(names: int, architecture: int) -> dict[str, str]:
     return {ours: theirs[names] for ours, theirs in LAYERS.items() if theirs[architecture]}
 
 
-GPT2 = Layout("transformer.wte", "transformer.wpe", "transformer.h", "transformer.ln_f", layers(OF_GPT2, OF_GPT2))
+NANOGPT = Layout("transformer.wte", "transformer.wpe", "transformer.h", "transformer.ln_f", layers(OF_GPT2, OF_GPT2))
 STARCODER2 = Layout("model.embed_tokens", "", "model.layers", "model.norm", layers(OF_STARCODER2, OF_STARCODER2))
+# Of transformers, by architecture.
+LAYOUTS = {"gpt2": NANOGPT._replace(is_transposed=True), "starcoder2": STARCODER2._replace(are_biases_filled=False)}
 ARCHITECTURES = {"gpt2": OF_GPT2, "starcoder2": OF_STARCODER2}
 
 
@@ -72,39 +76,31 @@ def architecture(config: GPTConfig) -> str:
     return "starcoder2" if config.positions == "rotary" else "gpt2"
 
 
-def renamed(model: GPT, layout: Layout, *, is_transposed: bool = False, are_biases_filled: bool = True) -> dict[str, Tensor]:
-    """The weights by the names of `layout`; those of the model itself, not copies. Norms have biases, zeros if need be.
-
-    `is_transposed`: whether linear layers hold the transpose. `are_biases_filled`: whether each of them has a bias, too.
-    """
+def renamed(model: GPT, layout: Layout) -> dict[str, Tensor]:
+    """The weights by the names of `layout`; those of the model itself, not copies."""
     tensors = {layout.name("token_embedding.weight"): model.token_embedding.weight}
     if architecture(model.config) == "gpt2":
         tensors[layout.name("position_embedding.weight")] = model.position_table(model.config.block_size)
     for name, module in model.named_modules():
         if isinstance(module, (nn.Linear, nn.LayerNorm)):
             weight, bias = module.weight, module.bias
-            if bias is None and (are_biases_filled or weight.dim() == 1):
+            if bias is None and (layout.are_biases_filled or weight.dim() == 1):
                 bias = torch.zeros(weight.size(0))
             for ours, tensor in ((f"{name}.weight", weight), (f"{name}.bias", bias)):
                 if tensor is not None:
                     parts = layout.parts(ours)
                     for part, one in zip(parts, tensor.chunk(len(parts))):
-                        tensors[layout.name(part)] = one.t() if is_transposed else one  # of a vector: itself
+                        tensors[layout.name(part)] = one.t() if layout.is_transposed else one  # of a vector: itself
     return tensors
 
 
-def read_weights(
-    source: TensorSource, layout: Layout, shape: ModelConfig, vocab_size: int, *, is_transposed: bool = False
-) -> dict[str, Tensor]:
-    """The weights of a GPT, with the biases that `source` has. Raises UserError.
-
-    `is_transposed`: whether linear layers hold the transpose, as in transformers' GPT-2; in nanoGPT they do not.
-    """
+def read_weights(source: TensorSource, layout: Layout, shape: ModelConfig, vocab_size: int) -> dict[str, Tensor]:
+    """The weights of a GPT, with the biases that `source` has. Raises UserError."""
     weights: dict[str, Tensor] = {}
     for name, size in standard_shapes(replace(shape, bias=True), vocab_size).items():
         parts = layout.parts(name)
         size = (size[0] // len(parts), *size[1:])
-        turned = is_transposed and len(size) == 2 and "embedding" not in name
+        turned = layout.is_transposed and len(size) == 2 and "embedding" not in name
         present = [name.endswith(".weight") or layout.name(part) in source for part in parts]
         if any(present):
             read = [

@@ -20,7 +20,7 @@ from chargpt.aliases import ALIASES
 from chargpt.config import ModelConfig
 from chargpt.errors import UserError
 from chargpt.exchange.importing import ImportedModel, brief, checked_shape, imported
-from chargpt.exchange.layouts import GPT2, read_weights
+from chargpt.exchange.layouts import NANOGPT, read_weights
 from chargpt.exchange.tensor_file import OUTPUT, TensorSource, check_file
 from chargpt.exchange.tokenizer_json import in_order
 from chargpt.formatting import one_line, shown
@@ -66,7 +66,7 @@ def read_nanogpt(folder: Path, *, meta: Path | None) -> ImportedModel:
     if 2 * numbers > path.stat().st_size:  # otherwise a small file could name the same numbers for every layer
         raise UserError(f"{where}: cut off, {path.stat().st_size:,} bytes are too few for {numbers:,} weights; copy it again")
     source = TensorSource(where, tensors)
-    weights = read_weights(source, GPT2, shape, len(ids))
+    weights = read_weights(source, NANOGPT, shape, len(ids))
     source.check_all_read(weights[EMBEDDING], except_for=BUFFERS)
     settings, notes = _settings(checkpoint.get("config"))
     step = checkpoint.get("iter_num")
@@ -217,7 +217,7 @@ def _moments(optimizer: Any, tensors: dict[str, Tensor], shape: ModelConfig, ids
         for quantity in ("exp_avg", "exp_avg_sq"):
             found = {name: state[quantity] for name, state in zip(names, states)}
             source = TensorSource(quantity, found)
-            ours = read_weights(source, GPT2, shape, len(ids))
+            ours = read_weights(source, NANOGPT, shape, len(ids))
             ours[EMBEDDING] = ours[EMBEDDING][ids]
             moments |= {f"{name}/{quantity}": tensor for name, tensor in ours.items()}
     except (AttributeError, KeyError, IndexError, TypeError, ArithmeticError, RuntimeError, ValueError):

@@ -76,7 +76,7 @@ def make_foreign(folder: Path, name: str) -> None:
     import torch
 
     from chargpt.exchange import hugging_face
-    from chargpt.exchange.layouts import GPT2, renamed
+    from chargpt.exchange.layouts import NANOGPT, renamed
     from chargpt.sampling.loaded_model import load_model
 
     for positions, kind in (("learned", "gpt2"), ("rotary", "starcoder2")):
@@ -85,7 +85,7 @@ def make_foreign(folder: Path, name: str) -> None:
         if kind == "starcoder2":
             return
         model, shape = loaded.model, loaded.model.config
-        named = renamed(model, GPT2).items()
+        named = renamed(model, NANOGPT).items()
         tensors = {key: tensor.detach().clone() for key, tensor in named if key.endswith(".weight")}
         ordered = sorted(tensors.values(), key=lambda tensor: tensor.dim() < 2)
         moments = {
