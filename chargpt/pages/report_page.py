@@ -22,7 +22,7 @@ from chargpt.pages.charts import COLOURS, Line, bar_chart, line_chart
 from chargpt.pages.page import LEVELS, page, render, source, stretches
 from chargpt.runs.listing import grouped, spread
 from chargpt.screen import label_of
-from chargpt.settings import KEYS, Source, to_dict
+from chargpt.settings import flat
 
 if TYPE_CHECKING:  # of a run whose model is measured
     from torch import Tensor
@@ -251,7 +251,7 @@ def _url(levels: np.ndarray, width: int) -> str:
 def settings(run: RunFacts) -> list[tuple[str, list[tuple[str, str]]]]:
     """What somebody gave, every setting of the run by section, and the machine that it was trained on."""
     values, reasons, groups = settings_of(run), run.state.settings.reasons, dict[str, list[tuple[str, str]]]()
-    if given := given_in(run):
+    if given := run.state.settings.of_user:
         groups["given"] = [(key, values[key]) for key in given]
     for key, value in values.items():
         section, _, name = key.partition(".")
@@ -262,17 +262,11 @@ def settings(run: RunFacts) -> list[tuple[str, list[tuple[str, str]]]]:
     return [*groups.items(), ("report made on", [("engine", run.engine)])]
 
 
-def given_in(run: RunFacts) -> list[str]:
-    """The settings that the user of the run gave, as section.key in the order of the sections."""
-    return [key for key in KEYS if run.state.settings.sources.get(key) is Source.USER]
-
-
 def settings_of(run: RunFacts) -> dict[str, str]:
     """The settings of a run by section.key, without folders of this machine."""
-    tree = to_dict(run.state.as_trained)
-    for key in ("val_text", "cache"):
-        tree["data"][key] = Path(tree["data"][key]).name
-    return {f"{section}.{key}": setting(value) for section, values in tree.items() for key, value in values.items()}
+    values = flat(run.state.as_trained)
+    names = {key: Path(values[key]).name for key in ("data.val_text", "data.cache")}
+    return {key: setting(value) for key, value in (values | names).items()}
 
 
 def setting(value: object) -> str:
@@ -321,7 +315,7 @@ def differences(runs: Sequence[RunFacts]) -> list[tuple[str, list[str]]]:
 
     What the program set is there only if it decides what a run learns.
     """
-    given = {key for run in runs for key in given_in(run)}
+    given = {key for run in runs for key in run.state.settings.of_user}
     rows, trees = {"text": [", ".join(run.state.text_names) for run in runs]}, [settings_of(run) for run in runs]
     rows["start"] = [str(run.state.stage.start or "") for run in runs]
     rows |= {key: [tree[key] for tree in trees] for key in trees[0]}
