@@ -1,14 +1,16 @@
 """What the tests of exports and imports call: small models with random weights, biases included, and a comparison with them."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from helpers import random_weights, saved_state
 
 from chargpt.exchange.export import ExportOptions
-from chargpt.model import GPTConfig
+from chargpt.model import POSITIONS, GPTConfig
 from chargpt.runs.checkpoint import publish
 from chargpt.sampling.loaded_model import LoadedModel
 from chargpt.text.tokenizer import Tokenizer
@@ -18,6 +20,11 @@ VOCABULARIES = {
     "bytes": Tokenizer(None),
     "folded": Tokenizer("\n abcdefgh", folded=True),
 }
+# By day, every kind of positions, every vocabulary, with and without biases.
+KINDS = enumerate(itertools.product(POSITIONS, [False, True], VOCABULARIES))
+EACH_KIND = pytest.mark.parametrize(
+    ("positions", "bias", "vocabulary"), [pytest.param(*kind, marks=[pytest.mark.nightly] * (i % 5 > 0)) for i, kind in KINDS]
+)
 
 
 def publish_model(folder: Path, *, tokenizer: Tokenizer, spread: float = 0.1, **shape: object) -> Path:

@@ -1,14 +1,12 @@
 """`--to hf`: the folder is complete, and transformers computes the same logits from it, offline and without remote code."""
 
-import itertools
 import json
 
 import pytest
 import torch
-from exchange_helpers import VOCABULARIES, check_same, ids_of, options_of
+from exchange_helpers import EACH_KIND, VOCABULARIES, check_same, ids_of, options_of
 
 from chargpt.exchange.hugging_face import write
-from chargpt.model import POSITIONS
 from chargpt.sampling.options import SamplingOptions
 from chargpt.sampling.stop_rules import text_of
 
@@ -27,14 +25,7 @@ def test_the_folder_is_complete(tmp_path, make_model, each_vocabulary):
     assert "auto_map" not in config and config["eos_token_id"] is None
 
 
-KINDS = list(itertools.product(POSITIONS, [False, True], VOCABULARIES))
-
-
-@pytest.mark.parametrize(
-    ("positions", "bias", "vocabulary"),
-    # By day, every kind of positions, every vocabulary, with and without biases.
-    [pytest.param(*kind, marks=pytest.mark.nightly if i % 5 else []) for i, kind in enumerate(KINDS)],
-)
+@EACH_KIND
 def test_transformers_computes_the_run_and_writes_its_text(tmp_path, make_model, positions, bias, vocabulary):
     transformers = pytest.importorskip("transformers", reason="needs the package transformers")
     loaded = make_model(positions=positions, bias=bias, tokenizer=VOCABULARIES[vocabulary])

@@ -1,13 +1,11 @@
 """The engine of a page, under Node.js, computes what PyTorch computes."""
 
-import itertools
-
 import numpy as np
 import pytest
+from exchange_helpers import EACH_KIND
 from page_helpers import TEXT, VOCABULARIES, greedy, logits_of, new_model, packed, page_of, run_engine
 from scripts import needs_node
 
-from chargpt.model import POSITIONS
 from chargpt.text.tokenizer import Tokenizer
 
 
@@ -22,15 +20,8 @@ def page(tmp_path):
     return write
 
 
-KINDS = list(itertools.product(POSITIONS, [False, True], VOCABULARIES))
-
-
 @needs_node
-@pytest.mark.parametrize(
-    ("positions", "bias", "vocabulary"),
-    # By day, every kind of positions, every vocabulary, with and without biases.
-    [pytest.param(*kind, marks=pytest.mark.nightly if i % 5 else []) for i, kind in enumerate(KINDS)],
-)
+@EACH_KIND
 def test_logits_and_greedy_text_are_those_of_pytorch(tmp_path, page, positions, bias, vocabulary):
     loaded = new_model(tmp_path, VOCABULARIES[vocabulary], positions=positions, bias=bias)
     ids = loaded.tokenizer.encode_known(TEXT)[0].tolist()
