@@ -11,7 +11,7 @@ from chargpt.planning.cli import TrainOptions, settings_in
 from chargpt.planning.initial_settings import load_settings
 from chargpt.project import presets_folder
 from chargpt.sampling.cli import parse_options as parse_sample
-from chargpt.settings import apply, to_dict
+from chargpt.settings import KEYS, apply
 
 NANOGPT = """
 out_dir eval_interval log_interval eval_iters eval_only always_save_checkpoint wandb_log wandb_project wandb_run_name dataset
@@ -20,7 +20,6 @@ beta2 grad_clip decay_lr warmup_iters lr_decay_iters min_lr backend dtype compil
 """.split()
 OTHERS = "data_dir rnn_size num_layers seq_length max_epochs gpu gpuid primetext start_text prime prefix wandb".split()
 OPTIONS = "--epochs --minutes --run --start --init-from --device --prompt --length --samples --precision --ban-word".split()
-KEYS = [f"{section}.{key}" for section, keys in to_dict(Config()).items() for key in keys]
 
 
 def meant(name: str) -> str:

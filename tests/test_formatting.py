@@ -33,11 +33,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(capsys, error, line):
     assert said.startswith(line) and said.count("\n") == 1
 
 
-def test_our_own_mistakes_keep_their_traceback():
-    with pytest.raises(RuntimeError, match="shape"):
-        run_program(failing(RuntimeError("shape mismatch")))
-
-
 def test_ctrl_c_is_130_and_success_is_the_programs_own_code(capsys):
     assert run_program(failing(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "stopped\n"

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pages.test_attention_page import random_weights
 
 from chargpt.analysis.heads import (
     MIN_CHARACTERS,
@@ -20,12 +21,6 @@ from chargpt.session.tensorboard import COLOUR, GAP, WIDTH, attention_picture
 
 NO_TEXT = {"characters": "", "weights": torch.zeros(2, 2, 0, 0)}
 TEXT = 'He said "ab (cd) ab"\nan\'t [ab]\n'
-
-
-def random_weights(T: int, *, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    scores = 3 * torch.randn(2, 3, T, T, generator=generator)
-    return scores.masked_fill(torch.ones(T, T).triu(1).bool(), -math.inf).softmax(dim=-1)
 
 
 @given(st.text("ab\n(\"')”“", min_size=1, max_size=24))
