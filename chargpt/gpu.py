@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from chargpt.model import GPT
-from chargpt.standard import is_standard
 
 ONE_HOT = 512  # ids of a vocabulary, up to which an embedding is a product: for its gradient, torch sorts ids by 14 kernels
 
@@ -66,9 +65,9 @@ class OneHotEmbedding(nn.Embedding):
         return (idx[..., None] == ids).to(self.weight.dtype) @ self.weight
 
 
-def quicken(model: GPT) -> None:
-    """Let `model` compute so, which training calls, as far as model.py computes the standard model."""
+def quicken(model: GPT, *, is_standard: bool) -> None:
+    """Let `model` compute so, which training calls: its attention, and if all of it `is_standard`, its embedding, too."""
     for block in model.blocks:
         block.attn.fused = attention
-    if model.vocab_size <= ONE_HOT and is_standard(model.config, dropout=model.config.dropout):
+    if model.vocab_size <= ONE_HOT and is_standard:
         model.token_embedding.__class__ = OneHotEmbedding  # type: ignore[assignment]

@@ -155,7 +155,7 @@ def test_every_source_file_that_a_comment_names_exists(path):
 def test_nothing_that_executes_data(path):
     called = [(ast.unparse(node.func), node) for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
     assert not dict(called).keys() & {"eval", "exec", "torch.save", "yaml.safe_load", "np.load", "pickle.load", "pickle.loads"}
-    allowed = {"pickle"} if path.name == "nanogpt.py" else set()  # whose reader finds no class that a file names
+    allowed = {"pickle"} if path.name == "nanogpt.py" else set()  # which refuses a file that names anything to call
     assert not ({"marshal", "shelve", "dill", "pickle"} - allowed) & imported(path)
     loads = [ast.unparse(node) for name, node in called if "torch.load" in name]
     assert all(allowed and "weights_only=True" in load for load in loads)

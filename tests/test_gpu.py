@@ -6,6 +6,7 @@ from torch import Tensor
 
 from chargpt.gpu import ONE_HOT, OneHotEmbedding, quicken
 from chargpt.model import GPT, POSITIONS, GPTConfig
+from chargpt.standard import is_standard
 
 
 def loss_and_gradients(model: GPT, idx: Tensor) -> list[Tensor]:
@@ -26,7 +27,7 @@ def test_a_quickened_model_has_the_loss_and_the_gradients_of_model_py(positions,
             parameter.add_(0.2 * torch.randn_like(parameter))
     idx = torch.randint(vocabulary, (4, length + 1))
     before = loss_and_gradients(model, idx)
-    quicken(model)
+    quicken(model, is_standard=is_standard(model.config))
     assert isinstance(model.token_embedding, OneHotEmbedding) == (vocabulary <= ONE_HOT)
     torch.testing.assert_close(loss_and_gradients(model, idx), before, rtol=1e-5, atol=1e-6)
 
@@ -35,5 +36,5 @@ def test_a_model_with_another_embedding_keeps_it(monkeypatch):
     model = GPT(GPTConfig(n_layer=1, n_head=1, n_embd=8, block_size=8), 7)
     monkeypatch.setattr(type(model.token_embedding), "forward", lambda self, idx: 2 * self.weight[idx])
     before = loss_and_gradients(model, idx := torch.randint(7, (2, 8)))
-    quicken(model)
+    quicken(model, is_standard=is_standard(model.config))
     torch.testing.assert_close(loss_and_gradients(model, idx), before)

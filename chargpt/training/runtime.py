@@ -23,7 +23,7 @@ from chargpt.kernels.step import fits as fits_step
 from chargpt.kernels.step import supports as supports_step
 from chargpt.model import GPT
 from chargpt.processor import quota
-from chargpt.standard import CHANGED, has_standard_attention
+from chargpt.standard import CHANGED, has_standard_attention, is_standard
 from chargpt.training.group import Group
 
 # Seconds that compiling takes, about: on an H200, 11 to 30 for a whole model, of which blocks and update take 0.6. And the
@@ -115,7 +115,7 @@ class Runtime:
         if self.fewer_kernels and has_standard_attention(model.config):
             from chargpt.gpu import quicken
 
-            quicken(model)
+            quicken(model, is_standard=is_standard(model.config, dropout=model.config.dropout))
         if self.attention is not None and supports(model.config):
             for block in model.blocks:
                 block.attn.fused = self.attention

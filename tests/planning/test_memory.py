@@ -34,7 +34,7 @@ def test_the_numbers_that_a_step_on_a_gpu_keeps_are_those_that_autograd_saves(po
     """Within a factor of 1.3. tests/gpu/ compares them with what torch allocates."""
     shape = ModelConfig(n_layer=4, n_head=2, n_embd=64, block_size=32, positions=positions)
     model = GPT(GPTConfig(**vars(shape)), 7)
-    quicken(model)
+    quicken(model, is_standard=True)
     kept, own = dict[int, int](), {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
 
     def count(tensor: Tensor) -> Tensor:
