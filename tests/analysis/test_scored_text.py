@@ -26,14 +26,6 @@ def scored(tokenizer: Tokenizer, text: str, *, stride: int = 8) -> tuple[np.ndar
     return score_text(new_model(tokenizer.vocab_size), tokenizer, text, stride=stride)
 
 
-def test_the_loss_is_the_validation_loss():
-    tokenizer, text = Tokenizer("\nabc"), "abc\nab\nc" * 30
-    _, total = scored(tokenizer, text)
-    assert total.loss == pytest.approx(evaluate(new_model(4), tokenizer.encode(text)), abs=1e-6)
-    assert total.characters == total.bytes == total.ids == len(text) - 1
-    assert total.bits_per_character == pytest.approx(total.loss / math.log(2))
-
-
 def test_unknown_characters_have_their_price_and_the_model_does_not_see_them():
     tokenizer, text = Tokenizer("\nabc"), "éaéébc\nab中" + "abc" * 5
     bits, total = scored(tokenizer, text)
