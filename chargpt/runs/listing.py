@@ -122,15 +122,10 @@ def _time(seconds: float) -> str:
 def _read(path: Path) -> tuple[float, SavedState, int | None]:
     """Of a checkpoint: when it was saved, its state, and the number of parameters, of whichever model.py has trained it."""
     state, size = read_state(path), None
-    with suppress(OSError, ValueError):  # its weights cannot be read
-        size = state.parameters if state.model_source == model_source() else _numbers_in(path)
+    with suppress(OSError, ValueError, safetensors.SafetensorError):  # its weights cannot be read
+        if state.model_source == model_source():
+            size = state.parameters
+        else:  # no number is read
+            with safetensors.safe_open(path / WEIGHTS, framework="numpy") as file:
+                size = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
     return (path / STATE).stat().st_mtime, state, size
-
-
-def _numbers_in(path: Path) -> int:
-    """How many numbers the weights in the checkpoint folder `path` are. None is read. Raises OSError or ValueError."""
-    try:
-        with safetensors.safe_open(path / WEIGHTS, framework="numpy") as file:
-            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{shown(path / WEIGHTS)}: not a safetensors file") from error
