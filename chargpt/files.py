@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 ASIDE_NAME = re.compile(r"\.(?P<target>.+)\.tmp-(?P<pid>[0-9]{1,9})")
@@ -187,7 +187,7 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-class FolderLock:
+class FolderLock(AbstractContextManager["FolderLock"]):
     """Keeps other processes from locking a folder until it is released or deleted, or the process ends. Without `wait`, raises
     BlockingIOError while another process holds it. Raises OSError if its file cannot be made."""
 
@@ -208,12 +208,8 @@ class FolderLock:
             # Systems have many numbers for it.
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(folder)) from None
 
-    def release(self) -> None:
+    def release(self, *_: object) -> None:
         """Let other processes lock the folder. The lock file stays."""
         self._lock.release()
 
-    def __enter__(self) -> "FolderLock":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    __exit__ = release
