@@ -45,15 +45,21 @@ def finished(text, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def trainer(text, tmp_path, finished):
-    """Train on the small text into tmp_path/NAME; the cache of encoded texts goes there too. Without settings: a copy."""
+def command(text, tmp_path):
+    """The words of train.py for a run of TINY in tmp_path/NAME; the cache of encoded texts goes there too."""
+    return lambda *more, name="run": [str(text), *TINY, "--run", f"{tmp_path}/{name}", f"data.cache={tmp_path}/cache", *more]
+
+
+@pytest.fixture
+def trainer(command, tmp_path, finished):
+    """Train on the small text into tmp_path/NAME. Without settings: a copy."""
 
     def run(*arguments: str, name: str = "run") -> int:
         if not arguments:
             shutil.copytree(finished / "run", tmp_path / name)
             shutil.copytree(finished / "cache", tmp_path / "cache", dirs_exist_ok=True)
             return 0
-        return train.main([str(text), *TINY, "--run", f"{tmp_path}/{name}", f"data.cache={tmp_path}/cache", *arguments])
+        return train.main(command(*arguments, name=name))
 
     return run
 
@@ -180,6 +186,7 @@ def fails(arguments: list[str], capsys) -> str:
     lines = captured.err.splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: "), captured.err
     assert "Traceback" not in captured.out
+    gc.collect()  # the lock of the run that failed
     return lines[0]
 
 
@@ -204,17 +211,16 @@ def test_every_mistake_gets_one_line(name, tmp_path, text, capsys):
     assert all(word in line for word in words) and not (tmp_path / "run").exists()
 
 
-def test_a_run_that_exists_is_never_overwritten_and_what_it_has_been_cannot_change(trainer, tmp_path, capsys, text):
+def test_a_run_that_exists_is_never_overwritten_and_what_it_has_been_cannot_change(trainer, command, tmp_path, capsys):
     assert trainer() == 0
     before = bits(tmp_path / "run")
     capsys.readouterr()
-    line = fails([str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"], capsys)
+    line = fails(command(), capsys)
     assert "continue it with python train.py --resume --run" in line and "or choose another --run NAME, such as" in line
     assert line.endswith("/run-2, or replace it with --overwrite")
     fixed = "model.n_layer=3 train.seed=5 train.batch_size=2 train.accumulate=3 data.val_fraction=0.2 train.max_steps=30"
     for setting in fixed.split():
         assert setting.split("=")[0] in fails(["--resume", "--run", f"{tmp_path}/run", setting], capsys)
-        gc.collect()  # the lock of the run that failed
     assert bits(tmp_path / "run") == before
 
 
@@ -242,7 +248,6 @@ def test_a_run_goes_on_with_the_text_that_it_began_with(tmp_path, text, capsys):
             assert "not there any more" in said if change == "gone" else "it has changed" in said and "--init-from" in said
             shutil.rmtree(tmp_path / "cache", ignore_errors=True)
             (tmp_path / "away").rename(tmp_path / "cache")
-        gc.collect()  # the lock of the run that failed
 
 
 def test_a_validation_text_that_has_moved_is_given_again_and_no_other_one(tmp_path, text, capsys):
@@ -255,7 +260,6 @@ def test_a_validation_text_that_has_moved_is_given_again_and_no_other_one(tmp_pa
     first.rename(moved)
     capsys.readouterr()
     fails([*run, cache, f"data.val_text={other}"], capsys)
-    gc.collect()  # the lock of the run that failed
     assert train.main([*run, cache, "train.max_steps=40"]) == 0 and "val.txt: it is not there" in capsys.readouterr().out
     assert train.main([*run, cache, f"data.val_text={moved}", "train.max_steps=41"]) == 0
     assert last_step(tmp_path / "run").name == "step-00000041"
@@ -286,11 +290,11 @@ def test_patience_ends_a_run_that_gets_no_better_and_begins_again_with_another_l
     assert last_step(run).name == "step-00000150"
 
 
-def test_a_run_that_patience_ends_has_the_same_mean_after_a_kill_or_a_signal(text, tmp_path, monkeypatch):
+def test_a_run_that_patience_ends_has_the_same_mean_after_a_kill_or_a_signal(trainer, command, tmp_path, monkeypatch):
     """With a rate that is far too high, no loss is better than the first one. The loss of the end is that of the mean."""
-    words = [*TINY, "train.max_steps=60", "train.patience=2", "train.eval_interval=20", "checkpoint.interval=20"]
-    words += ["optim.average_fraction=0.9", "optim.schedule=cosine", "optim.learning_rate=4", "optim.warmup_steps=0"]
-    assert train.main([str(text), *words, "--run", f"{tmp_path}/whole", f"data.cache={tmp_path}/cache"]) == 0
+    given = ["train.max_steps=60", "train.patience=2", "train.eval_interval=20", "checkpoint.interval=20"]
+    given += ["optim.average_fraction=0.9", "optim.schedule=cosine", "optim.learning_rate=4", "optim.warmup_steps=0"]
+    assert trainer(*given, name="whole") == 0
     losses = {line["step"]: line["val/loss"] for line in logged(tmp_path / "whole") if "val/loss" in line}
     state = find_checkpoint(f"{tmp_path}/whole/{last_step(tmp_path / 'whole').name}", tmp_path)[0].state
     assert list(losses) == [0, 20, 40] and state.progress.val_loss == losses[40] and state.is_finished
@@ -299,7 +303,7 @@ def test_a_run_that_patience_ends_has_the_same_mean_after_a_kill_or_a_signal(tex
     with Interrupt() as interrupt, monkeypatch.context() as patch:
         real = Trainer.take_mean
         patch.setattr(Trainer, "take_mean", lambda trainer: (signal.raise_signal(signal.SIGINT), real(trainer))[1])
-        stopped = opened([str(text), *words, "--run", f"{tmp_path}/stopped", f"data.cache={tmp_path}/cache"])
+        stopped = opened(command(*given, name="stopped"))
         assert train.train(stopped, interrupt) == 130 and not stopped.trainer.is_finished
     del stopped
     gc.collect()  # the lock of the run
@@ -325,15 +329,14 @@ def poison(trainer: Trainer, *, step: int, value: float, where: str) -> None:
 
 
 @pytest.mark.parametrize(("where", "value"), [("loss", float("nan")), ("gradient", float("inf"))])
-def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
-    arguments = [str(text), *TINY, "train.accumulate=2", "runtime.step=torch"]
-    arguments += ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    training = opened(arguments)
+def test_a_poisoned_step_is_never_applied(command, tmp_path, capsys, where, value):
+    given = ("train.accumulate=2", "runtime.step=torch")
+    training = opened(command(*given))
     poison(training.trainer, step=7, value=value, where=where)
     assert finish(training) == 3
     assert training.trainer.progress.step == 7
     poisoned = {name: weight.clone() for name, weight in training.trainer.model.state_dict().items()}
-    clean = opened([*arguments[:-3], "--run", f"{tmp_path}/clean", f"data.cache={tmp_path}/cache"]).trainer
+    clean = opened(command(*given, name="clean")).trainer
     for _ in range(7):
         clean.step()
     assert all(torch.equal(weight, poisoned[name]) for name, weight in clean.model.state_dict().items())
@@ -342,10 +345,8 @@ def test_a_poisoned_step_is_never_applied(text, tmp_path, capsys, where, value):
     assert error.count("\n") == 1 and "step 8" in error and "step-00000000" in error
 
 
-def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, capsys):
-    arguments = [str(text), *TINY, "train.on_nonfinite=rollback", "train.log_interval=1", "runtime.step=torch"]
-    arguments.append(f"data.cache={tmp_path}/cache")
-    training = opened([*arguments, "--run", f"{tmp_path}/run"])
+def test_rollback_goes_on_without_the_batch_at_half_the_rate(command, tmp_path, capsys):
+    training = opened(command("train.on_nonfinite=rollback", "train.log_interval=1", "runtime.step=torch"))
     poison(training.trainer, step=26, value=float("nan"), where="loss")
     assert finish(training) == 0
     assert "rollback    training failed at step 27" in capsys.readouterr().out
@@ -356,13 +357,13 @@ def test_rollback_goes_on_without_the_batch_at_half_the_rate(text, tmp_path, cap
     assert all(rates[step] == undisturbed[step] * (0.5 if step > 20 else 1) for step in rates)
 
 
-def test_fine_tuning_keeps_the_shape_and_another_run_may_give_the_vocabulary(trainer, tmp_path, text, capsys):
+def test_fine_tuning_keeps_the_shape_and_another_run_may_give_the_vocabulary(trainer, command, tmp_path, text, capsys):
     assert trainer(name="source") == 0
     capsys.readouterr()
-    base = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "--init-from"]
-    assert "the size and form of this model are fixed" in fails([*base, f"{tmp_path}/source", "model.n_layer=1"], capsys)
-    assert "nobody" in fails([*base, "nobody"], capsys)
-    assert train.main([*base, f"{tmp_path}/source", "model.dropout=0.1"]) == 0
+    source = ("--init-from", f"{tmp_path}/source")
+    assert "the size and form of this model are fixed" in fails(command(*source, "model.n_layer=1"), capsys)
+    assert "nobody" in fails(command("--init-from", "nobody"), capsys)
+    assert trainer(*source, "model.dropout=0.1") == 0
     few = tmp_path / "few.txt"
     few.write_text("the sea " * 200)
     arguments = [*TINY, "--vocab-from", f"{tmp_path}/source", f"data.cache={tmp_path}/cache"]
@@ -373,9 +374,9 @@ def test_fine_tuning_keeps_the_shape_and_another_run_may_give_the_vocabulary(tra
     assert "U+03A9" in fails([str(few), *arguments, "--run", f"{tmp_path}/unknown"], capsys)
 
 
-def test_a_reader_that_leaves_costs_nothing(programs, text, tmp_path):
+def test_a_reader_that_leaves_costs_nothing(programs, command, tmp_path):
     """As `train.py TEXT | head` and, with `| tee log`, a Ctrl-C: the signal ends tee as well."""
-    with programs.start("train", str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache") as training:
+    with programs.start("train", *command()) as training:
         training.stdout.readline()
         training.stdout.close()
         assert training.wait() == 0
@@ -383,20 +384,18 @@ def test_a_reader_that_leaves_costs_nothing(programs, text, tmp_path):
     assert last_step(tmp_path / "run").name == "step-00000040"
 
 
-def test_without_a_reader_a_mistake_and_a_failure_keep_their_exit_codes(programs, text, tmp_path):
-    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    diverges = [*TINY, "optim.learning_rate=1e30", "optim.warmup_steps=0"]
-    for words, code in ((["train.max_steps=many"], 2), (diverges, 3), (TINY, 2)):  # the last: there is such a run
-        with programs.start("train", str(text), *words, *place) as training:
+def test_without_a_reader_a_mistake_and_a_failure_keep_their_exit_codes(programs, command):
+    diverges = ["optim.learning_rate=1e30", "optim.warmup_steps=0"]
+    for given, code in ((["train.max_steps=many"], 2), (diverges, 3), ([], 2)):  # the last: there is such a run
+        with programs.start("train", *command(*given)) as training:
             training.stdout.close()
             assert training.wait() == code
             assert training.stderr.read().startswith(b"error: ")
 
 
-def test_a_second_signal_ends_at_once(programs, text, tmp_path):
-    settings = [*TINY, "train.max_steps=100000", "train.eval_interval=100000", "train.sample_length=0"]
-    place = ["--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache"]
-    with programs.start("train", str(text), *settings, "train.accumulate=20000", *place) as training:
+def test_a_second_signal_ends_at_once(programs, command):
+    settings = "train.max_steps=100000 train.eval_interval=100000 train.sample_length=0 train.accumulate=20000".split()
+    with programs.start("train", *command(*settings)) as training:
         while not training.stdout.readline().startswith(b"step 0/"):
             pass
         time.sleep(0.3)  # a step of 20,000 batches is under way, too long to wait for
@@ -425,10 +424,9 @@ def test_too_little_memory_is_one_line(capsys):
 
 
 @pytest.mark.nightly  # importing torch's compiler takes seconds
-def test_where_torch_cannot_compile_a_run_is_told_so(programs, text, tmp_path):
-    arguments = [str(text), *TINY, "--run", f"{tmp_path}/run", f"data.cache={tmp_path}/cache", "runtime.compile=on"]
+def test_where_torch_cannot_compile_a_run_is_told_so(programs, command, tmp_path):
     environment = {**os.environ, "PATH": str(tmp_path), "CXX": "none"}
-    done = programs.run("train", *arguments, environment=environment)
+    done = programs.run("train", *command("runtime.compile=on"), environment=environment)
     assert done.returncode == 2 and not (tmp_path / "run").exists()
     assert done.stderr.count(b"\n") == 1 and done.stderr.startswith(b"error: runtime.compile: ") and b"compiler" in done.stderr
 
@@ -446,11 +444,10 @@ def test_a_signal_before_the_first_step_leaves_a_run_that_goes_on(trainer, tmp_p
     assert resume(tmp_path / "run") == 0
 
 
-def test_a_run_stopped_before_it_was_evaluated_leaves_the_one_that_it_replaces(trainer, text, tmp_path):
+def test_a_run_stopped_before_it_was_evaluated_leaves_the_one_that_it_replaces(trainer, command, tmp_path):
     assert trainer() == 0
     before, interrupt = bits(tmp_path / "run"), Interrupt()
-    words = [str(text), *TINY, "--run", f"{tmp_path}/run", "--overwrite", f"data.cache={tmp_path}/cache"]
-    session = opened([*words, "train.seed=2"])
+    session = opened(command("--overwrite", "train.seed=2"))
     interrupt.signal = signal.SIGINT  # before the first step
     assert finish(session, interrupt) == 130
     assert bits(tmp_path / "run") == before and last_step(tmp_path / "run.new").name == "step-00000000"
@@ -494,9 +491,9 @@ def test_a_link_in_a_run_leads_nowhere(trainer, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["evaluation", "sample"])
-def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, monkeypatch, where):
-    arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", "train.sample_length=100000", "runtime.step=torch"]
-    training, interrupt, pieces = opened([*arguments, "--run", f"{tmp_path}/run"]), Interrupt(), []
+def test_a_signal_stops_an_evaluation_and_a_sample(command, tmp_path, monkeypatch, where):
+    training = opened(command("train.sample_length=100000", "runtime.step=torch"))
+    interrupt, pieces = Interrupt(), []
 
     def stop(*_: object) -> None:
         interrupt.signal = signal.SIGINT
@@ -511,10 +508,9 @@ def test_a_signal_stops_an_evaluation_and_a_sample(text, tmp_path, monkeypatch, 
     assert training.trainer.progress.evaluated is None and last_step(tmp_path / "run").name == "step-00000000"
 
 
-def test_a_signal_after_the_decision_not_to_save_loses_nothing(text, tmp_path, monkeypatch):
+def test_a_signal_after_the_decision_not_to_save_loses_nothing(command, tmp_path, monkeypatch):
     """It is for the next step: the run never ends with a step that is not saved."""
-    session = opened([str(text), *TINY, f"data.cache={tmp_path}/cache", "--run", f"{tmp_path}/run"])
-    interrupt, decide = Interrupt(), Due.save.fget
+    session, interrupt, decide = opened(command()), Interrupt(), Due.save.fget
 
     def decide_before_a_signal(due: Due) -> bool:
         decided = decide(due)
@@ -530,7 +526,7 @@ def test_a_signal_after_the_decision_not_to_save_loses_nothing(text, tmp_path, m
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_weights_that_are_not_finite_are_not_saved_and_the_advice_is_not_what_the_run_does(
-    precision, trainer, text, tmp_path, capsys
+    precision, trainer, command, tmp_path, capsys
 ):
     given = [f"runtime.precision={precision}", "runtime.step=torch"]
     to_save = ("optim.learning_rate=1e39", "optim.warmup_steps=0", "checkpoint.interval=1", "train.eval_interval=40")
@@ -538,8 +534,7 @@ def test_weights_that_are_not_finite_are_not_saved_and_the_advice_is_not_what_th
     errors = [capsys.readouterr().err]
     assert last_step(tmp_path / "run").name == "step-00000000" and "--resume --run" in errors[0]
     for how in ("stop", "rollback"):
-        arguments = [str(text), *TINY, f"data.cache={tmp_path}/cache", f"train.on_nonfinite={how}", *given]
-        training = opened([*arguments, "--run", f"{tmp_path}/{how}"])
+        training = opened(command(f"train.on_nonfinite={how}", *given, name=how))
         training.trainer.model.norm.weight.data.fill_(float("nan"))
         training.trainer.weights.refresh()
         assert finish(training) == 3
@@ -563,10 +558,10 @@ def test_the_sample_at_the_end_is_that_of_the_best_checkpoint(trainer, tmp_path,
     assert f"\n{expected}\n" in capsys.readouterr().out
 
 
-def test_a_run_on_all_of_the_text_has_no_validation_loss_and_its_last_checkpoint_counts(text, tmp_path, capsys):
+def test_a_run_on_all_of_the_text_has_no_validation_loss_and_its_last_checkpoint_counts(trainer, command, tmp_path, capsys):
     """It is killed and resumed to the same bits, and every command that needs new text says so or leaves it out."""
-    words = [*TINY, "data.val_fraction=0", f"data.cache={tmp_path}/cache", "train.patience=1", "checkpoint.keep=9"]
-    assert train.main([str(text), *words, "--run", f"{tmp_path}/run"]) == 0
+    given = ("data.val_fraction=0", "train.patience=1", "checkpoint.keep=9")
+    assert trainer(*given) == 0
     out = capsys.readouterr().out
     assert "without a validation loss; training loss" in out and "n-gram" not in out
     assert "all of the text is for training" in out
@@ -584,6 +579,6 @@ def test_a_run_on_all_of_the_text_has_no_validation_loss_and_its_last_checkpoint
     assert bits(tmp_path / "killed") == bits(tmp_path / "run")
     page = written_report(tmp_path / "run")
     assert "all of the text was for training" in page and "no validation loss" in page
-    assert train.main([str(text), *words, "--run", f"{tmp_path}/taught", "train.teachers=1"]) == 0
+    assert trainer(*given, "train.teachers=1", name="taught") == 0
     assert find_checkpoint(f"{tmp_path}/taught", tmp_path)[0].state.stage.number == 2
-    assert "data.val_fraction: 0" in fails([str(text), *words, "data.items=line", "--run", f"{tmp_path}/items"], capsys)
+    assert "data.val_fraction: 0" in fails(command(*given, "data.items=line", name="items"), capsys)
