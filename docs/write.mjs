@@ -15,20 +15,19 @@ function content(page, id) {
   if (!found) throw new Error(`this is no page that chargpt has exported: it has no script ${id}`);
   return found[1];
 }
-const TENSOR = /<script type="application\/octet-stream" data-tensor="([^"]+)" data-rows="(\d+)" data-columns="(\d+)" data-format="(\w+)">([^<]*)</g;
+const TENSOR = /<script type="application\/octet-stream" data-tensor="([^"]+)">([^<]*)</g;
 
 /** The model in the HTML of an exported page. */
 export function open(page) {
   const engine = { exports: {} }, about = JSON.parse(content(page, "about")), tensors = {};
   new Function("module", content(page, "engine"))(engine);
-  for (const [, name, rows, columns, format, data] of page.matchAll(TENSOR))
-    tensors[name] = { rows: Number(rows), columns: Number(columns), format, data };
+  for (const [, name, data] of page.matchAll(TENSOR)) tensors[name] = data;
   return new PageModel(engine.exports, about, tensors);
 }
 
 class PageModel {
   constructor({ Model, Writer, Tokenizer }, about, tensors) {
-    Object.assign(this, { about, Writer, model: new Model(about.shape, tensors), tokenizer: new Tokenizer(about.tokenizer) });
+    Object.assign(this, { about, Writer, model: new Model(about, tensors), tokenizer: new Tokenizer(about.tokenizer) });
   }
 
   /** What continues `prompt`: `length` characters (or bytes), or fewer if the text `stop` comes before. The same seed and options
