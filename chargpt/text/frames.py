@@ -9,7 +9,7 @@ from chargpt.text.source import Source, decoded
 # The lines, or blocks of them, between which the text of a book stands: Project Gutenberg's in newer and older files, those of
 # its like in Japan, and any in capitals. What is between a mark that begins and the next one, if that ends, is text.
 MARK = re.compile(
-    r"(?im)^[ \t]*(?:(?P<begins>\*\*\* ?START OF (?:TH(?:E|IS) )?PROJECT GUTENBERG[^*]*\*\*\*.*"
+    r"(?im)^[ \t]*(?=\S)(?:(?P<begins>\*\*\* ?START OF (?:TH(?:E|IS) )?PROJECT GUTENBERG[^*]*\*\*\*.*"
     r"|[*=~# -]{2,}(?-i:START|BEGIN(?:NING)?) OF .*)"
     r"|(?P<both>(?:\*+ ?START\*+ ?THE SMALL PRINT(?s:.){,30000}?^)?\*+ ?END\*? ?THE SMALL PRINT.*"
     r"|-{20,}\r?\n【テキスト中に現れる記号について】(?s:.){,3000}?\n-{20,})"

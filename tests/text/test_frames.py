@@ -102,6 +102,7 @@ def test_a_text_that_names_project_gutenberg_or_has_a_banner_stays(tmp_path, loa
         "I read it in a Project Gutenberg eBook.\nThe sea.\n",
         "# --- START OF the file\nx = 1\n",
         "The end of the sea\n",
+        "A heading\n    START OF THE SEA\nIt was calm.\n    END OF THE SEA\nIt was not.\n",  # white space is no mark
     ):
         corpus = load(write(tmp_path / "a.txt", text * 3), frame="drop")
         assert text_of(corpus) == text * 3 and "around" not in str(corpus.notes)
