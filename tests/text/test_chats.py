@@ -347,6 +347,9 @@ LOGS = {  # what other programs write first, before a message, and when somebody
 }
 
 
+PLAIN = ("Signal", "Skype", "KakaoTalk, phone", "iMessage", "QQ, WeChat")  # times and names alone: a .log of any program
+
+
 @given(st.sampled_from([*LOGS]), TALK, st.integers(0, 7))
 def test_a_chat_of_any_program_is_read_without_its_times(tmp_path, load, program, talk, gap):
     head, line, coming = LOGS[program]
@@ -354,9 +357,7 @@ def test_a_chat_of_any_program_is_read_without_its_times(tmp_path, load, program
     said = [(9 + gap * n // 60, gap * n % 60, *one) for n, one in enumerate(people)]
     content = head + "".join(line.format(*one) + "\n" + coming.format(*one[:3]) + "\n" * bool(coming) for one in said)
     content += f"{{Embed}}\nx\n\n{BAR}Exported {len(said)} message(s)\n{BAR}" * program.startswith("Discord")
-    is_plain = program.startswith(
-        ("Signal", "Skype", "KakaoTalk, phone", "iMessage")
-    )  # times and names alone: a .log of any one
+    is_plain = program.startswith(PLAIN)
     path = write(tmp_path / f"chat.{'txt' if is_plain else 'log'}", content)
     corpus = load(path, block_size=1)
     assert text_of(corpus).splitlines() == [f"{who}: {what}" for *_, who, what in said]
