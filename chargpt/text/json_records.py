@@ -55,7 +55,7 @@ def structure_of(kind: Kind, head: Head) -> Structure | None:
 
 def _is_cut_column(value: object) -> bool:
     """Whether what is there of a JSON value ends in a column, so that others, which have more text, may follow."""
-    *_, last = value.values() if isinstance(value, dict) else [{}] or [{}]
+    *_, last = (None, *value.values()) if isinstance(value, dict) else (None,)
     parts = [*last.values()] if isinstance(last, dict) else last if isinstance(last, list) else []
     return bool(parts) and not any(isinstance(part, (dict, list)) for part in parts)
 
